@@ -1,0 +1,253 @@
+"""Every error Chiasm raises on purpose.
+
+A class carries a stable `code`; an instance carries a message (what happened, with the values), an optional
+`hint` (what to do) and an optional `param` (JSON pointer into the request). HTTP status codes are chosen only in
+`chiasm.gateway.errors`. Errors cross the wire as code + message + hint + param and are rebuilt by `error_class`.
+
+ChiasmError
+  SettingsError
+    UnknownSettingError
+    InvalidSettingError
+    MissingExtraError
+  RequestError
+    InvalidRequestError
+    UnsupportedFeatureError
+    AuthenticationError
+    ModelNotFoundError
+    ContextLengthError
+    MediaError
+      MediaFetchError
+      MediaRefusedError
+      MediaTooLargeError
+      MediaDecodeError
+      UnsupportedMediaError
+  CapacityError
+    OverloadedError
+    ShuttingDownError
+    DeadlineExceededError
+  TransferError
+    HandleExpiredError
+    LayoutMismatchError
+    ChecksumMismatchError
+  EngineError
+    EngineStartError
+    UnsupportedModelError
+    EngineStepError
+    EngineDeadError
+  RequestCancelledError
+"""
+
+from typing import ClassVar
+
+
+class ChiasmError(Exception):
+    """Base of the tree. `retryable` says whether the same request may succeed elsewhere or later."""
+
+    code: ClassVar[str] = "internal_error"
+    retryable: ClassVar[bool] = False
+
+    def __init__(self, message: str, *, hint: str | None = None, param: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+        self.param = param
+
+
+class SettingsError(ChiasmError):
+    """A setting is wrong; nothing was started."""
+
+    code = "invalid_settings"
+
+
+class UnknownSettingError(SettingsError):
+    """No such section or field; the message names the nearest one."""
+
+    code = "unknown_setting"
+
+
+class InvalidSettingError(SettingsError):
+    """A known setting has a value of the wrong type or out of range."""
+
+    code = "invalid_setting"
+
+
+class MissingExtraError(SettingsError):
+    """An optional dependency is needed; the hint names the extra to install."""
+
+    code = "missing_extra"
+
+
+class RequestError(ChiasmError):
+    """The caller's request cannot be served as sent."""
+
+    code = "invalid_request"
+
+
+class InvalidRequestError(RequestError):
+    """Malformed body, wrong type, or a value out of range."""
+
+
+class UnsupportedFeatureError(RequestError):
+    """A part of the API that is recognised and refused rather than ignored."""
+
+    code = "unsupported_feature"
+
+
+class AuthenticationError(RequestError):
+    """No valid API key."""
+
+    code = "invalid_api_key"
+
+
+class ModelNotFoundError(RequestError):
+    """The named model is not served here."""
+
+    code = "model_not_found"
+
+
+class ContextLengthError(RequestError):
+    """Prompt, visual tokens and asked-for output do not fit the context."""
+
+    code = "context_length_exceeded"
+
+
+class MediaError(RequestError):
+    """One item of a request cannot be used. `item` is its position in the request, from 0."""
+
+    code = "media_error"
+
+    def __init__(
+        self, message: str, *, hint: str | None = None, param: str | None = None, item: int | None = None
+    ) -> None:
+        super().__init__(message, hint=hint, param=param)
+        self.item = item
+
+
+class MediaFetchError(MediaError):
+    """The item could not be fetched: unreachable, wrong status, cut off, too slow."""
+
+    code = "media_fetch_failed"
+
+
+class MediaRefusedError(MediaError):
+    """Policy forbids the item's source. Never retried."""
+
+    code = "media_refused"
+
+
+class MediaTooLargeError(MediaError):
+    """The item, or all items together, exceed a limit."""
+
+    code = "media_too_large"
+
+
+class MediaDecodeError(MediaError):
+    """The bytes are of a known format but broken."""
+
+    code = "media_undecodable"
+
+
+class UnsupportedMediaError(MediaError):
+    """The bytes are of no allowed format, or the model takes no such medium."""
+
+    code = "media_unsupported"
+
+
+class CapacityError(ChiasmError):
+    """Not now: the same request may succeed later."""
+
+    code = "overloaded"
+    retryable = True
+
+
+class OverloadedError(CapacityError):
+    """A bounded queue is full. `retry_after_s` is a hint for the caller."""
+
+    def __init__(self, message: str, *, retry_after_s: int = 1, hint: str | None = None) -> None:
+        super().__init__(message, hint=hint)
+        self.retry_after_s = retry_after_s
+
+
+class ShuttingDownError(CapacityError):
+    """The server drains and takes no new work."""
+
+    code = "shutting_down"
+
+
+class DeadlineExceededError(CapacityError):
+    """The request's deadline passed before it finished."""
+
+    code = "deadline_exceeded"
+
+
+class TransferError(ChiasmError):
+    """A tensor did not arrive as announced."""
+
+    code = "transfer_failed"
+    retryable = True
+
+
+class HandleExpiredError(TransferError):
+    """The producer no longer holds what the handle names; encode again."""
+
+    code = "embedding_unavailable"
+
+
+class LayoutMismatchError(TransferError):
+    """Shape, dtype, count or revision differ from what the consumer expects."""
+
+    code = "layout_mismatch"
+    retryable = False
+
+
+class ChecksumMismatchError(TransferError):
+    """The bytes differ from those the producer published."""
+
+    code = "checksum_mismatch"
+
+
+class EngineError(ChiasmError):
+    """The engine failed; not the caller's fault."""
+
+    code = "engine_error"
+
+
+class EngineStartError(EngineError):
+    """The engine cannot start; the message says which requirement fails."""
+
+    code = "engine_start_failed"
+
+
+class UnsupportedModelError(EngineStartError):
+    """The embedded engine has no family for this model type."""
+
+    code = "unsupported_model"
+
+
+class EngineStepError(EngineError):
+    """One step failed; the requests in it end, the engine goes on."""
+
+    code = "engine_step_failed"
+    retryable = True
+
+
+class EngineDeadError(EngineError):
+    """The engine's loop has ended; every request ends with this."""
+
+    code = "engine_dead"
+    retryable = True
+
+
+class RequestCancelledError(ChiasmError):
+    """The caller went away or cancelled. Not a fault; never counted as an error."""
+
+    code = "cancelled"
+
+
+def _tree(root: type[ChiasmError]) -> list[type[ChiasmError]]:
+    return [root, *(c for sub in root.__subclasses__() for c in _tree(sub))]
+
+
+def error_class(code: str) -> type[ChiasmError]:
+    """The most general class with this code, or `ChiasmError` for a code of another version."""
+    return next((c for c in _tree(ChiasmError) if c.code == code), ChiasmError)

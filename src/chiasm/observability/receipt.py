@@ -1,0 +1,101 @@
+"""The stage receipt of one request: where the time to the first token went.
+
+Stages overlap (the second picture is decoded while the first is encoded), so durations cannot just be added. Each
+instant before the first token is charged to exactly one stage: of those active then, the one furthest along the
+path. What no stage covers is `unaccounted_s`; the stages and it add up to the time to the first token by construction.
+"""
+
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+
+import msgspec
+
+STAGES = (
+    "queue",  # waiting for admission at the gateway
+    "fetch",  # data URL, file or download to checked bytes with an identity
+    "prompt",  # chat template and tokens
+    "decode_media",  # encoded bytes to pixels
+    "prepare",  # pixels to the model's patches
+    "encode_queue",  # waiting for the encoder
+    "encode",  # vision tower and projector
+    "transfer",  # embedding from producer to consumer
+    "prefill_queue",  # waiting for a slot and for step budget
+    "prefill",  # steps that computed this prompt
+    "first_token",  # sampling to the first event leaving the gateway
+)
+"""Stages before the first token, in path order. Time after it is `decode_s`."""
+
+
+class Span(msgspec.Struct, frozen=True):
+    """One interval of work. Times in seconds from the owner's start of the request; `item` is a media position."""
+
+    stage: str
+    start_s: float
+    end_s: float
+    item: int | None = None
+
+    def shifted(self, by_s: float) -> "Span":
+        """The same span on a clock whose zero is `by_s` seconds earlier."""
+        return Span(self.stage, self.start_s + by_s, self.end_s + by_s, self.item)
+
+
+class Receipt(msgspec.Struct, frozen=True, kw_only=True):
+    """What a request cost and which way it took. `sum(stages_s.values()) + unaccounted_s == ttft_s`."""
+
+    request_id: str
+    model: str
+    outcome: str
+    ttft_s: float | None
+    e2e_s: float
+    stages_s: dict[str, float]
+    unaccounted_s: float
+    decode_s: float
+    num_items: int = 0
+    num_visual_tokens: int = 0
+    num_prompt_tokens: int = 0
+    num_cached_tokens: int = 0
+    num_output_tokens: int = 0
+    num_cached_embeddings: int = 0
+    path: str = "aggregated"
+    spans: tuple[Span, ...] = ()
+
+
+class StageClock:
+    """Collects spans relative to its own creation. Appending is atomic, so any thread may add."""
+
+    def __init__(self) -> None:
+        self.start = time.perf_counter()
+        self.spans: list[Span] = []
+
+    def now_s(self) -> float:
+        """Seconds since creation."""
+        return time.perf_counter() - self.start
+
+    def add(self, stage: str, start_s: float, end_s: float, item: int | None = None) -> None:
+        """Record an interval already measured on this clock."""
+        self.spans.append(Span(stage, start_s, end_s, item))
+
+    @contextmanager
+    def stage(self, stage: str, item: int | None = None) -> Iterator[None]:
+        """Record the time spent inside the block, also when it raises."""
+        start_s = self.now_s()
+        try:
+            yield
+        finally:
+            self.add(stage, start_s, self.now_s(), item)
+
+
+def attribute(spans: Iterable[Span], until_s: float) -> dict[str, float]:
+    """Seconds of [0, until_s] charged to each stage, every instant once; the furthest active stage gets it."""
+    order = {stage: position for position, stage in enumerate(STAGES)}
+    clipped = [
+        (max(span.start_s, 0.0), min(span.end_s, until_s), order[span.stage]) for span in spans if span.stage in order
+    ]
+    edges = sorted({0.0, until_s, *(t for start, end, _ in clipped if end > start for t in (start, end))})
+    charged = dict.fromkeys(STAGES, 0.0)
+    for left, right in zip(edges, edges[1:], strict=False):
+        active = [position for start, end, position in clipped if start <= left and end >= right]
+        if active:
+            charged[STAGES[max(active)]] += right - left
+    return {stage: seconds for stage, seconds in charged.items() if seconds > 0}

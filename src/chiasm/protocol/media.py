@@ -1,0 +1,60 @@
+"""Media items, the metadata an encoder returns for them, and handles to embeddings."""
+
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+CONTRACT_VERSION = 1
+"""Raised when a field changes meaning; peers refuse other versions."""
+
+Sha256Hex = Annotated[str, Meta(pattern=r"^[0-9a-f]{64}$")]
+
+
+class InlineSource(msgspec.Struct, frozen=True, tag="inline"):
+    """The encoded bytes themselves (JPEG, PNG, ...), as fetched and checked by the gateway."""
+
+    data: bytes
+
+
+class EmbeddingMetadata(msgspec.Struct, frozen=True, kw_only=True):
+    """What a consumer must know, and check, before it uses an embedding.
+
+    `shape` is [num_embeddings, width]; width is hidden_size x (1 + deepstack levels). `grid_thw` counts patches (frames,
+    rows, columns) before merging; None for models without a grid. `checksum` is blake3 hex of the contiguous bytes.
+    """
+
+    version: int = CONTRACT_VERSION
+    kind: Literal["image"] = "image"
+    identity: Sha256Hex
+    num_embeddings: Annotated[int, Meta(ge=1)]
+    shape: tuple[Annotated[int, Meta(ge=1)], Annotated[int, Meta(ge=1)]]
+    dtype: Literal["float32", "bfloat16", "float16"]
+    grid_thw: tuple[Annotated[int, Meta(ge=1)], Annotated[int, Meta(ge=1)], Annotated[int, Meta(ge=1)]] | None = None
+    merge_size: Annotated[int, Meta(ge=1)] = 1
+    model_revision: str
+    processor_revision: str
+    checksum: str
+
+
+class EmbeddingHandle(msgspec.Struct, frozen=True, kw_only=True, tag="embedding"):
+    """Names an embedding held by a connector. Good until `expires_at_s` on the producer's clock."""
+
+    connector: str
+    key: str
+    metadata: EmbeddingMetadata
+    expires_at_s: float | None = None
+
+
+class MediaItem(msgspec.Struct, frozen=True, kw_only=True):
+    """One medium of a request, checked and identified by the gateway.
+
+    `identity` is the sha256 of the encoded bytes; `width` and `height` are pixels after EXIF rotation, from the header.
+    """
+
+    kind: Literal["image"] = "image"
+    identity: Sha256Hex
+    format: str
+    width: Annotated[int, Meta(ge=1)]
+    height: Annotated[int, Meta(ge=1)]
+    source: InlineSource | EmbeddingHandle

@@ -1,0 +1,85 @@
+"""The worker contract: all that the gateway may ask of an engine, wherever it runs."""
+
+from collections.abc import AsyncIterator
+from typing import Literal, Protocol
+
+import msgspec
+
+from chiasm.protocol.generation import GenerateEvent, GenerateRequest
+from chiasm.protocol.media import CONTRACT_VERSION, EmbeddingHandle, MediaItem
+
+Role = Literal["encode", "prefill", "decode"]
+
+
+class WorkerInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """Who a worker is; fixed while it lives."""
+
+    version: int = CONTRACT_VERSION
+    model: str
+    family: str
+    roles: tuple[Role, ...]
+    dtype: str
+    device: str
+    max_model_tokens: int
+    takes_images: bool
+    model_revision: str
+    processor_revision: str
+    started_at_unix_s: float
+
+
+class WorkerStats(msgspec.Struct, frozen=True, kw_only=True):
+    """A worker's load and its counters. Counts of things held must return to their idle values when it is idle."""
+
+    is_healthy: bool
+    num_running: int
+    num_waiting: int
+    num_free_slots: int
+    num_cached_blocks: int
+    num_pinned_blocks: int
+    num_cached_embeddings: int
+    num_pinned_embeddings: int
+    num_open_requests: int
+    totals: dict[str, float]
+
+
+class EncodeRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """Encode items ahead of a generation that will name them by handle."""
+
+    version: int = CONTRACT_VERSION
+    request_id: str
+    items: tuple[MediaItem, ...]
+    timeout_s: float = 120.0
+
+
+class EncodeResponse(msgspec.Struct, frozen=True, kw_only=True):
+    """One handle per item, in order; the same identity twice gives the same handle twice."""
+
+    handles: tuple[EmbeddingHandle, ...]
+
+
+class Worker(Protocol):
+    """Implemented by the embedded engine's worker and by adapters for other engines."""
+
+    @property
+    def info(self) -> WorkerInfo:
+        """Fixed facts about the worker."""
+        ...
+
+    def stats(self) -> WorkerStats:
+        """A snapshot; cheap, never blocks."""
+        ...
+
+    def generate(self, request: GenerateRequest) -> AsyncIterator[GenerateEvent]:
+        """Run one request. Ends with `RequestFinished` or raises one `ChiasmError`.
+
+        Closing the iterator, or cancelling the task that reads it, cancels the request and frees all it holds.
+        """
+        ...
+
+    async def encode(self, request: EncodeRequest) -> EncodeResponse:
+        """Encode items and keep the embeddings for later generations. Raises `ChiasmError`."""
+        ...
+
+    async def aclose(self) -> None:
+        """Stop; requests still open end with `EngineDeadError`."""
+        ...

@@ -1,0 +1,104 @@
+"""The sections. Every field has a unit in its name, a range and a sentence, which the reference page prints."""
+
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+
+
+class Section(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Base of all sections: immutable, keyword-only, unknown names refused."""
+
+
+class GatewaySettings(Section, frozen=True, kw_only=True):
+    """The HTTP front."""
+
+    host: Annotated[str, Meta(description="Address to listen on.")] = "127.0.0.1"
+    port: Annotated[int, Meta(ge=0, le=65535, description="Port to listen on; 0 picks a free one.")] = 8000
+    api_keys: Annotated[
+        tuple[str, ...], Meta(description="Accepted bearer keys; none means no authentication. Never printed.")
+    ] = ()
+    max_running_requests: Annotated[int, Meta(ge=1, description="Requests served at once; more wait.")] = 64
+    max_queued_requests: Annotated[int, Meta(ge=0, description="Requests that may wait; more get 429.")] = 256
+    max_body_bytes: Annotated[int, Meta(ge=1024, description="Largest request body.")] = 64 * 2**20
+    request_timeout_s: Annotated[float, Meta(gt=0, description="Deadline of a request, queueing included.")] = 120.0
+    keep_alive_s: Annotated[float, Meta(gt=0, description="Idle time after which a connection is closed.")] = 75.0
+    drain_timeout_s: Annotated[float, Meta(ge=0, description="How long running requests may finish on SIGTERM.")] = 30.0
+    max_receipts: Annotated[int, Meta(ge=1, description="Recent receipts kept for /debug/receipts.")] = 1024
+
+
+class MediaSettings(Section, frozen=True, kw_only=True):
+    """What media may come in, from where, and how large."""
+
+    allowed_domains: Annotated[
+        tuple[str, ...], Meta(description="Hosts that URLs may name ('.example.org' allows its subdomains); none: no URL.")
+    ] = ()
+    allow_http: Annotated[bool, Meta(description="Allow http:// besides https:// for allowed domains.")] = False
+    allowed_private_hosts: Annotated[
+        tuple[str, ...], Meta(description="Allowed domains that may resolve to private or loopback addresses.")
+    ] = ()
+    allowed_ports: Annotated[tuple[int, ...], Meta(description="Ports that URLs may name.")] = (80, 443)
+    allowed_root: Annotated[str | None, Meta(description="Folder below which file:// URLs are read; none: refused.")] = None
+    fetch_timeout_s: Annotated[float, Meta(gt=0, description="Total time to fetch one item.")] = 10.0
+    max_fetches: Annotated[int, Meta(ge=1, description="Downloads under way at once.")] = 32
+    max_items: Annotated[int, Meta(ge=1, description="Media items in one request.")] = 16
+    max_item_bytes: Annotated[int, Meta(ge=1, description="Encoded bytes of one item.")] = 20 * 2**20
+    max_request_bytes: Annotated[int, Meta(ge=1, description="Encoded bytes of all items of a request.")] = 48 * 2**20
+    max_item_pixels: Annotated[int, Meta(ge=1, description="Width x height of one item, from its header.")] = 40_000_000
+    max_request_pixels: Annotated[int, Meta(ge=1, description="Pixels of all items of a request.")] = 120_000_000
+    max_aspect_ratio: Annotated[float, Meta(ge=1, description="Longer side over shorter side.")] = 200.0
+    max_visual_tokens: Annotated[int, Meta(ge=1, description="Visual tokens of all items of a request.")] = 16_384
+    background: Annotated[
+        tuple[int, int, int], Meta(description="RGB colour that transparent pixels are composited on.")
+    ] = (255, 255, 255)
+    animated: Annotated[
+        Literal["first_frame", "refuse"], Meta(description="What to do with animated GIF, WebP and PNG.")
+    ] = "first_frame"
+    decode_threads: Annotated[int, Meta(ge=1, description="Threads that decode and prepare pictures.")] = 2
+    max_decoding_pixels: Annotated[
+        int, Meta(ge=1, description="Pixels being decoded at once over all requests; more wait.")
+    ] = 160_000_000
+
+
+class EngineSettings(Section, frozen=True, kw_only=True):
+    """The embedded engine."""
+
+    model: Annotated[str, Meta(description="Model directory; empty serves the packaged tiny model.")] = ""
+    served_name: Annotated[str, Meta(description="Model name in the API; empty takes the directory's name.")] = ""
+    dtype: Annotated[
+        Literal["float32", "bfloat16"], Meta(description="Compute type; bfloat16 weights are widened for float32.")
+    ] = "float32"
+    device: Annotated[Literal["cpu", "cuda"], Meta(description="Where the model runs.")] = "cpu"
+    threads: Annotated[int, Meta(ge=0, description="Threads of the model's arithmetic; 0 takes the machine's cores.")] = 0
+    max_running: Annotated[int, Meta(ge=1, description="Sequences computed at once (KV slots).")] = 16
+    max_waiting: Annotated[int, Meta(ge=1, description="Sequences that may wait for a slot.")] = 1024
+    max_model_tokens: Annotated[
+        int, Meta(ge=16, description="Longest prompt plus output; the model's own limit caps it.")
+    ] = 4096
+    max_step_tokens: Annotated[int, Meta(ge=16, description="Tokens computed in one step, decode rows first.")] = 512
+    max_encode_patches: Annotated[int, Meta(ge=1, description="Vision patches encoded between two steps.")] = 4096
+    prefix_cache_bytes: Annotated[int, Meta(ge=0, description="KV kept for prompts with the same start; 0: none.")] = (
+        256 * 2**20
+    )
+    embedding_cache_bytes: Annotated[int, Meta(ge=0, description="Encoded pictures kept for reuse; 0: none.")] = (
+        256 * 2**20
+    )
+    pack_weights: Annotated[bool, Meta(description="Reorder CPU weights for oneDNN; costs start-up time.")] = True
+
+
+class ObservabilitySettings(Section, frozen=True, kw_only=True):
+    """Logs."""
+
+    log_level: Annotated[Literal["debug", "info", "warning", "error"], Meta(description="Least severe line logged.")] = (
+        "info"
+    )
+
+
+class Settings(Section, frozen=True, kw_only=True):
+    """All sections; built once by `resolve` in the command line or in `LLM`."""
+
+    gateway: GatewaySettings = GatewaySettings()
+    media: MediaSettings = MediaSettings()
+    engine: EngineSettings = EngineSettings()
+    observability: ObservabilitySettings = ObservabilitySettings()

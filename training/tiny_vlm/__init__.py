@@ -1,0 +1,1 @@
+"""Pictures, questions and the training of the packaged tiny vision-language model."""
