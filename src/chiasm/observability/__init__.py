@@ -1,1 +1,1 @@
-"""What can be seen of a request and of a process: receipts, metric names, logs. Knows nothing of the wire or of engines."""
+"""What can be seen of a request and of a process: receipts, metric names, logs. Knows no wire and no engine."""

@@ -8,6 +8,7 @@ path. What no stage covers is `unaccounted_s`; the stages and it add up to the t
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from itertools import pairwise
 
 import msgspec
 
@@ -94,7 +95,7 @@ def attribute(spans: Iterable[Span], until_s: float) -> dict[str, float]:
     ]
     edges = sorted({0.0, until_s, *(t for start, end, _ in clipped if end > start for t in (start, end))})
     charged = dict.fromkeys(STAGES, 0.0)
-    for left, right in zip(edges, edges[1:], strict=False):
+    for left, right in pairwise(edges):
         active = [position for start, end, position in clipped if start <= left and end >= right]
         if active:
             charged[STAGES[max(active)]] += right - left

@@ -35,9 +35,8 @@ class WorkerStats(msgspec.Struct, frozen=True, kw_only=True):
     num_waiting: int
     num_free_slots: int
     num_cached_blocks: int
-    num_pinned_blocks: int
     num_cached_embeddings: int
-    num_pinned_embeddings: int
+    num_held_embeddings: int
     num_open_requests: int
     totals: dict[str, float]
 

@@ -6,7 +6,6 @@ import msgspec
 from msgspec import Meta
 
 
-
 class Section(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Base of all sections: immutable, keyword-only, unknown names refused."""
 
@@ -32,14 +31,17 @@ class MediaSettings(Section, frozen=True, kw_only=True):
     """What media may come in, from where, and how large."""
 
     allowed_domains: Annotated[
-        tuple[str, ...], Meta(description="Hosts that URLs may name ('.example.org' allows its subdomains); none: no URL.")
+        tuple[str, ...],
+        Meta(description="Hosts that URLs may name ('.example.org' allows its subdomains); none: no URL."),
     ] = ()
     allow_http: Annotated[bool, Meta(description="Allow http:// besides https:// for allowed domains.")] = False
     allowed_private_hosts: Annotated[
         tuple[str, ...], Meta(description="Allowed domains that may resolve to private or loopback addresses.")
     ] = ()
     allowed_ports: Annotated[tuple[int, ...], Meta(description="Ports that URLs may name.")] = (80, 443)
-    allowed_root: Annotated[str | None, Meta(description="Folder below which file:// URLs are read; none: refused.")] = None
+    allowed_root: Annotated[
+        str | None, Meta(description="Folder below which file:// URLs are read; none: refused.")
+    ] = None
     fetch_timeout_s: Annotated[float, Meta(gt=0, description="Total time to fetch one item.")] = 10.0
     max_fetches: Annotated[int, Meta(ge=1, description="Downloads under way at once.")] = 32
     max_items: Annotated[int, Meta(ge=1, description="Media items in one request.")] = 16
@@ -70,7 +72,9 @@ class EngineSettings(Section, frozen=True, kw_only=True):
         Literal["float32", "bfloat16"], Meta(description="Compute type; bfloat16 weights are widened for float32.")
     ] = "float32"
     device: Annotated[Literal["cpu", "cuda"], Meta(description="Where the model runs.")] = "cpu"
-    threads: Annotated[int, Meta(ge=0, description="Threads of the model's arithmetic; 0 takes the machine's cores.")] = 0
+    threads: Annotated[
+        int, Meta(ge=0, description="Threads of the model's arithmetic; 0 takes the machine's cores.")
+    ] = 0
     max_running: Annotated[int, Meta(ge=1, description="Sequences computed at once (KV slots).")] = 16
     max_waiting: Annotated[int, Meta(ge=1, description="Sequences that may wait for a slot.")] = 1024
     max_model_tokens: Annotated[
@@ -84,15 +88,18 @@ class EngineSettings(Section, frozen=True, kw_only=True):
     embedding_cache_bytes: Annotated[int, Meta(ge=0, description="Encoded pictures kept for reuse; 0: none.")] = (
         256 * 2**20
     )
+    max_held_embedding_bytes: Annotated[
+        int, Meta(ge=1, description="Embeddings in use by running and waiting requests; more get 429.")
+    ] = 2 * 2**30
     pack_weights: Annotated[bool, Meta(description="Reorder CPU weights for oneDNN; costs start-up time.")] = True
 
 
 class ObservabilitySettings(Section, frozen=True, kw_only=True):
     """Logs."""
 
-    log_level: Annotated[Literal["debug", "info", "warning", "error"], Meta(description="Least severe line logged.")] = (
-        "info"
-    )
+    log_level: Annotated[
+        Literal["debug", "info", "warning", "error"], Meta(description="Least severe line logged.")
+    ] = "info"
 
 
 class Settings(Section, frozen=True, kw_only=True):

@@ -1,4 +1,4 @@
-"""What a preparer promises. One file per image processor; `registry.py` picks by the model directory's configuration."""
+"""What a preparer promises. One file per image processor; `registry.py` picks by the model's configuration."""
 
 from typing import Protocol
 
@@ -47,7 +47,7 @@ class ImagePreparer(Protocol):
         ...
 
     def plan(self, width: int, height: int) -> ImagePlan:
-        """Sizes and counts for a picture of this size in pixels. Raises `MediaRefusedError` when the model cannot take it."""
+        """Sizes and counts for a picture of this size. Raises `MediaRefusedError` when the model cannot take it."""
         ...
 
     def prepare(self, image: Image.Image) -> PreparedImage:

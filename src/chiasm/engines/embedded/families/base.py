@@ -48,7 +48,7 @@ class Family(Protocol):
     model_types: ClassVar[tuple[str, ...]]
 
     def __init__(self, directory: Path, config: Any) -> None:
-        """`config` is the transformers configuration of `directory`. Raises `EngineStartError` for variants not supported."""
+        """Take the transformers configuration of `directory`. Raises `EngineStartError` for variants not supported."""
         ...
 
     @property
@@ -72,7 +72,7 @@ class Family(Protocol):
         ...
 
     def expand(self, plan: ImagePlan) -> list[int]:
-        """Token ids that replace the single placeholder; those equal to `image_token_id` take embedding rows in order."""
+        """Token ids that replace the one placeholder; those equal to `image_token_id` take embedding rows in order."""
         ...
 
     def positions(self, num_tokens: int, images: Sequence[PlacedImage]) -> tuple[NDArray[np.int64], int]:
