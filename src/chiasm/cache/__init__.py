@@ -1,0 +1,1 @@
+"""Bookkeeping of what is cached and what goes first when room is needed. No tensors, no torch."""

@@ -1,0 +1,92 @@
+"""The embedding connector's two sides, and the checks that stand between them."""
+
+from math import prod
+from typing import Protocol
+
+import msgspec
+from blake3 import blake3
+
+from chiasm.errors import ChecksumMismatchError, LayoutMismatchError
+from chiasm.protocol.media import CONTRACT_VERSION, EmbeddingHandle, EmbeddingMetadata
+
+Buffer = bytes | memoryview
+ITEM_SIZE_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
+
+
+class ExpectedEmbedding(msgspec.Struct, frozen=True, kw_only=True):
+    """What the consumer's own plan says an embedding must be."""
+
+    identity: str
+    num_embeddings: int
+    width: int
+    dtype: str
+    grid_thw: tuple[int, int, int] | None
+    model_revision: str
+    processor_revision: str
+
+
+class EmbeddingConnector(Protocol):
+    """Holds embeddings by key. Every `publish` and successful `hold` is undone by one `release`. Thread-safe."""
+
+    def publish(self, metadata: EmbeddingMetadata, data: Buffer) -> EmbeddingHandle:
+        """Store contiguous bytes, held once by the caller. `data` must not change afterwards.
+
+        Raises:
+            OverloadedError: Too many embeddings are in use.
+        """
+        ...
+
+    def hold(self, key: str) -> EmbeddingHandle | None:
+        """Keep a stored embedding until `release`; None when it is not there."""
+        ...
+
+    def load(self, handle: EmbeddingHandle, expected: ExpectedEmbedding) -> Buffer:
+        """The checked bytes, read-only, good while held.
+
+        Raises:
+            HandleExpiredError: It is no longer stored.
+            LayoutMismatchError: It is not what the consumer planned for.
+            ChecksumMismatchError: The bytes are not those published.
+        """
+        ...
+
+    def release(self, key: str) -> None:
+        """Give up one hold."""
+        ...
+
+
+def embedding_key(identity: str, model_revision: str, processor_revision: str) -> str:
+    """Identity of an embedding: the medium's bytes, and everything else that shapes the result."""
+    return f"{identity}:{model_revision}:{processor_revision}"
+
+
+def checksum(data: Buffer) -> str:
+    """Content hash carried in the metadata."""
+    return blake3(data).hexdigest()
+
+
+def check_embedding(metadata: EmbeddingMetadata, data: Buffer, expected: ExpectedEmbedding) -> None:
+    """Compare announcement, bytes and expectation. Raises `LayoutMismatchError` or `ChecksumMismatchError`."""
+    announced = {
+        "version": (metadata.version, CONTRACT_VERSION),
+        "identity": (metadata.identity, expected.identity),
+        "embeddings": (metadata.num_embeddings, expected.num_embeddings),
+        "shape": (metadata.shape, (expected.num_embeddings, expected.width)),
+        "dtype": (metadata.dtype, expected.dtype),
+        "grid": (metadata.grid_thw, expected.grid_thw),
+        "grid product": (_embeddings_of_grid(metadata), metadata.num_embeddings),
+        "model revision": (metadata.model_revision, expected.model_revision),
+        "processor revision": (metadata.processor_revision, expected.processor_revision),
+        "bytes": (memoryview(data).nbytes, prod(metadata.shape) * ITEM_SIZE_BYTES[metadata.dtype]),
+    }
+    for name, (found, wanted) in announced.items():
+        if found != wanted:
+            raise LayoutMismatchError(f"Embedding {metadata.identity[:12]}: {name} is {found}, expected {wanted}")
+    if checksum(data) != metadata.checksum:
+        raise ChecksumMismatchError(f"Embedding {metadata.identity[:12]}: bytes differ from those published")
+
+
+def _embeddings_of_grid(metadata: EmbeddingMetadata) -> int:
+    if metadata.grid_thw is None:
+        return metadata.num_embeddings
+    return prod(metadata.grid_thw) // metadata.merge_size**2

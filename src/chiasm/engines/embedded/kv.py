@@ -1,0 +1,64 @@
+"""Keys and values of running sequences, and of prompt prefixes kept for reuse.
+
+Running sequences have a slot each: attention then reads plain views, which a CPU without a paged kernel needs. Prefix
+blocks live in a pool of their own and are copied in and out; a copy of 200 tokens costs about as much as one launch.
+"""
+
+from collections.abc import Sequence
+
+import torch
+
+from chiasm.cache.block_hash import BLOCK_TOKENS
+from chiasm.scheduling.slots import SlotMove
+
+
+class SlotKV:
+    """`data` is [layers, slots, 2 (key, value), kv_heads, max_tokens, head_dim]; memory is committed on first touch."""
+
+    def __init__(
+        self, *, num_layers: int, num_slots: int, num_kv_heads: int, max_tokens: int, head_dim: int, like: torch.Tensor
+    ) -> None:
+        shape = (num_layers, num_slots, 2, num_kv_heads, max_tokens, head_dim)
+        self.data = torch.empty(shape, dtype=like.dtype, device=like.device)
+        self.max_tokens = max_tokens
+
+    @property
+    def bytes_per_token(self) -> int:
+        """Bytes that one token takes over all layers."""
+        layers, _, two, heads, _, head_dim = self.data.shape
+        return int(layers * two * heads * head_dim * self.data.element_size())
+
+    def move(self, move: SlotMove, num_source_tokens: int, num_target_tokens: int = 0) -> None:
+        """Apply a slot move; token counts say how much of each slot is worth copying."""
+        source = self.data[:, move.source, :, :, :num_source_tokens]
+        if move.kind == "swap":
+            target = self.data[:, move.target, :, :, :num_target_tokens].clone()
+            self.data[:, move.target, :, :, :num_source_tokens].copy_(source)
+            self.data[:, move.source, :, :, :num_target_tokens].copy_(target)
+        else:
+            self.data[:, move.target, :, :, :num_source_tokens].copy_(source)
+
+
+class PrefixBlocks:
+    """Content of a `BlockPool`: [blocks, layers, 2, kv_heads, BLOCK_TOKENS, head_dim]."""
+
+    def __init__(self, kv: SlotKV, capacity_bytes: int) -> None:
+        layers, _, two, heads, _, head_dim = kv.data.shape
+        self.num_blocks = capacity_bytes // (kv.bytes_per_token * BLOCK_TOKENS)
+        shape = (self.num_blocks, layers, two, heads, BLOCK_TOKENS, head_dim)
+        self._data = torch.empty(shape, dtype=kv.data.dtype, device=kv.data.device)
+        self._kv = kv
+
+    def copy_in(self, places: Sequence[int], slot: int) -> int:
+        """Write blocks to the start of a slot; returns the number of tokens written."""
+        num_tokens = len(places) * BLOCK_TOKENS
+        layers, _, two, heads, _, head_dim = self._kv.data.shape
+        blocks = self._data[torch.tensor(places)].permute(1, 2, 3, 0, 4, 5)
+        self._kv.data[:, slot, :, :, :num_tokens] = blocks.reshape(layers, two, heads, num_tokens, head_dim)
+        return num_tokens
+
+    def copy_out(self, slot: int, filled: Sequence[tuple[int, int]]) -> None:
+        """Read (block number in the sequence, place) pairs from a slot."""
+        for number, place in filled:
+            start = number * BLOCK_TOKENS
+            self._data[place].copy_(self._kv.data[:, slot, :, :, start : start + BLOCK_TOKENS])
