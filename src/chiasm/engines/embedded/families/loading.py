@@ -1,0 +1,33 @@
+"""Reading weights through transformers, the same way for every family."""
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers.utils import logging
+
+from chiasm.errors import EngineStartError
+
+
+def read_weights(model_class: Any, directory: Path, config: Any, dtype: torch.dtype) -> Any:
+    """Build `model_class` from local files only, in `dtype`, ready for inference.
+
+    Raises:
+        EngineStartError: No weights, unreadable weights, or weights that do not fill the model.
+    """
+    logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    try:
+        model, report = model_class.from_pretrained(
+            directory, config=config, dtype=dtype, local_files_only=True, output_loading_info=True
+        )
+    except (OSError, ValueError, RuntimeError, KeyError) as error:
+        raise EngineStartError(
+            f"cannot load the weights of {directory.name}: {error}", hint="the directory needs *.safetensors files"
+        ) from error
+    missing = sorted(report["missing_keys"])
+    if missing:
+        raise EngineStartError(
+            f"{len(missing)} tensors are missing from the weights of {directory.name}, the first is {missing[0]}",
+            hint="download the model again",
+        )
+    return model.eval().requires_grad_(False)

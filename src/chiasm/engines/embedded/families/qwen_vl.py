@@ -1,0 +1,100 @@
+"""What Qwen2-VL, Qwen2.5-VL and Qwen3-VL share: a patch list with a grid, M-RoPE, a picture as one run of tokens."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+from torch.nn import functional
+
+from chiasm.engines.embedded.families.base import LoadedModel, PlacedImage
+from chiasm.engines.embedded.families.loading import read_weights
+from chiasm.engines.embedded.mrope import frequency_axes, mrope_positions
+from chiasm.errors import EngineStartError
+from chiasm.media.prepare.base import ImagePlan, ImagePreparer, PreparedImage
+from chiasm.media.prepare.registry import preparer_for
+
+
+class PatchLinear(nn.Module):
+    """The patch embedding as one matrix product.
+
+    The kernel of the original convolution covers a patch exactly, so the flattened kernel gives the same sums; oneDNN's
+    `Conv3d` takes several times as long for them.
+    """
+
+    def __init__(self, convolution: nn.Conv3d) -> None:
+        super().__init__()
+        self.weight = convolution.weight.detach().flatten(1)
+        self.bias = None if convolution.bias is None else convolution.bias.detach()
+
+    def forward(self, patches: torch.Tensor) -> torch.Tensor:
+        """[patches, channels x frames x side x side] to [patches, hidden_size]."""
+        return functional.linear(patches.to(self.weight.dtype), self.weight, self.bias)
+
+
+class QwenVL:
+    """Base of the Qwen-VL families; a family adds its name, its model class and its frequency layout."""
+
+    model_class: ClassVar[Any]
+    interleaved_frequencies: ClassVar[bool]
+
+    def __init__(self, directory: Path, config: Any) -> None:
+        self._directory = directory
+        self._config = config
+        preparer = preparer_for(directory)
+        if preparer is None:
+            raise EngineStartError(
+                f"{directory.name} has no preprocessor_config.json", hint="copy it from the original model"
+            )
+        self._preparer = preparer
+        self._frequency_axes = frequency_axes(
+            config.text_config.rope_parameters["mrope_section"], interleaved=self.interleaved_frequencies
+        )
+
+    @property
+    def preparer(self) -> ImagePreparer:
+        """See `Family`."""
+        return self._preparer
+
+    @property
+    def image_token_id(self) -> int:
+        """See `Family`."""
+        return int(self._config.image_token_id)
+
+    @property
+    def num_deepstack_levels(self) -> int:
+        """See `Family`."""
+        return len(getattr(self._config.vision_config, "deepstack_visual_indexes", ()))
+
+    @property
+    def frequency_axes(self) -> NDArray[np.int64]:
+        """See `Family`."""
+        return self._frequency_axes
+
+    def expand(self, plan: ImagePlan) -> list[int]:
+        """See `Family`."""
+        return [self.image_token_id] * plan.num_embeddings
+
+    def positions(self, num_tokens: int, images: Sequence[PlacedImage]) -> tuple[NDArray[np.int64], int]:
+        """See `Family`."""
+        return mrope_positions(num_tokens, images)
+
+    def load(self, dtype: torch.dtype) -> LoadedModel:
+        """See `Family`."""
+        model = read_weights(self.model_class, self._directory, self._config, dtype)
+        vision = model.model.visual
+        vision.patch_embed = PatchLinear(vision.patch_embed.proj)
+        return LoadedModel(text=model.model.language_model, lm_head=model.lm_head.weight, vision=vision)
+
+    @torch.inference_mode()
+    def encode(self, model: LoadedModel, images: Sequence[PreparedImage]) -> list[torch.Tensor]:
+        """See `Family`."""
+        vision: Any = model.vision
+        patches = torch.cat([torch.from_numpy(image.arrays["pixel_values"]) for image in images])
+        grids = torch.tensor([image.plan.grid_thw for image in images], device=vision.device)
+        output = vision(patches.to(vision.device, vision.dtype), grid_thw=grids)
+        levels = [output.pooler_output, *(getattr(output, "deepstack_features", None) or ())]
+        return list(torch.split(torch.cat(levels, -1), [image.plan.num_embeddings for image in images]))

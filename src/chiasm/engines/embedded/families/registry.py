@@ -1,0 +1,51 @@
+"""Pick the family of a model directory by its `model_type`; a family's module is imported only when it is picked."""
+
+import importlib
+from pathlib import Path
+from typing import Any
+
+from chiasm.engines.embedded.families.base import Family
+from chiasm.errors import EngineStartError, UnsupportedModelError
+from chiasm.media.prepare.registry import read_json
+
+_FAMILIES: dict[str, tuple[str, str]] = {
+    "qwen3_vl": ("qwen3_vl", "Qwen3VL"),
+}
+"""Model type -> (module in this package, class)."""
+
+
+def known_model_types() -> tuple[str, ...]:
+    """Model types that `family_for` accepts."""
+    return tuple(_FAMILIES)
+
+
+def family_for(directory: Path) -> Family:
+    """Build the family of the model in `directory`, without its weights.
+
+    Raises:
+        UnsupportedModelError: No family for this model type.
+        EngineStartError: No configuration, or one that asks for something the engine does not compute.
+    """
+    written = read_json(directory / "config.json")
+    if written is None:
+        raise EngineStartError(
+            f"no config.json in {directory.name}", hint="the model must be a local Hugging Face directory"
+        )
+    model_type = str(written.get("model_type"))
+    if model_type not in _FAMILIES:
+        raise UnsupportedModelError(
+            f"the embedded engine has no family for model type {model_type!r}; known: {', '.join(_FAMILIES)}",
+            hint="serve the model with --engine vllm",
+        )
+    module, name = _FAMILIES[model_type]
+    family: type[Family] = getattr(importlib.import_module(f"{__package__}.{module}"), name)
+    return family(directory, _configuration(directory))
+
+
+def _configuration(directory: Path) -> Any:
+    from transformers import AutoConfig
+
+    try:
+        return AutoConfig.from_pretrained(directory, local_files_only=True)
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        raise EngineStartError(f"cannot read config.json of {directory.name}: {error}") from error

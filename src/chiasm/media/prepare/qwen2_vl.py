@@ -1,0 +1,114 @@
+"""Qwen2-VL, Qwen2.5-VL and Qwen3-VL: one resize to a multiple of the merged patch, then a flat list of patches."""
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from chiasm.errors import MediaRefusedError
+from chiasm.media.prepare.base import ImagePlan, PreparedImage
+from chiasm.media.prepare.pixels import normalization_table, require_supported, resized, revision_of
+
+MAX_ASPECT_RATIO = 200
+DEFAULTS: dict[str, Any] = {
+    "do_convert_rgb": True,
+    "do_resize": True,
+    "do_rescale": True,
+    "rescale_factor": 1 / 255,
+    "do_normalize": True,
+    "image_mean": [0.48145466, 0.4578275, 0.40821073],
+    "image_std": [0.26862954, 0.26130258, 0.27577711],
+    "resample": 3,
+    "patch_size": 14,
+    "temporal_patch_size": 2,
+    "merge_size": 2,
+}
+
+
+def smart_resize(width: int, height: int, factor: int, min_pixels: int, max_pixels: int) -> tuple[int, int]:
+    """Choose (width, height): multiples of `factor`, area within the limits, aspect ratio kept as far as that allows.
+
+    Raises `MediaRefusedError` above an aspect ratio of 200, as the model's processor does.
+    """
+    if max(width, height) > MAX_ASPECT_RATIO * min(width, height):
+        raise MediaRefusedError(
+            f"a picture of {width} x {height} pixels has an aspect ratio above {MAX_ASPECT_RATIO}",
+            hint="crop the picture or send it in several pieces",
+        )
+    new_width, new_height = (round(side / factor) * factor for side in (width, height))
+    if new_width * new_height > max_pixels:
+        shrink = math.sqrt((height * width) / max_pixels)
+        new_width, new_height = (max(factor, math.floor(side / shrink / factor) * factor) for side in (width, height))
+    elif new_width * new_height < min_pixels:
+        grow = math.sqrt(min_pixels / (height * width))
+        new_width, new_height = (math.ceil(side * grow / factor) * factor for side in (width, height))
+    return new_width, new_height
+
+
+class Qwen2VLPreparer:
+    """`Qwen2VLImageProcessor`. Arrays: `pixel_values` float32 [patches, channels x frames x patch x patch]."""
+
+    def __init__(self, processor: Mapping[str, Any], model: Mapping[str, Any]) -> None:
+        del model  # the processor's own configuration says it all
+        settings = {name: processor.get(name, value) for name, value in DEFAULTS.items()}
+        require_supported("Qwen2VLImageProcessor", settings, {"do_convert_rgb": True, "do_resize": True})
+        limits = processor.get("size") or {}
+        settings["min_pixels"] = _limit(processor, limits, "min_pixels", "shortest_edge", 56 * 56)
+        settings["max_pixels"] = _limit(processor, limits, "max_pixels", "longest_edge", 28 * 28 * 1280)
+        self._revision = revision_of("qwen2_vl", settings)
+        self._table = normalization_table(settings)
+        self._patch: int = settings["patch_size"]
+        self._merge: int = settings["merge_size"]
+        self._frames: int = settings["temporal_patch_size"]
+        self._resample: int = settings["resample"]
+        self._limits: tuple[int, int] = (settings["min_pixels"], settings["max_pixels"])
+
+    @property
+    def revision(self) -> str:
+        """See `ImagePreparer`."""
+        return self._revision
+
+    def plan(self, width: int, height: int) -> ImagePlan:
+        """See `ImagePreparer`."""
+        size = smart_resize(width, height, self._patch * self._merge, *self._limits)
+        columns, rows = size[0] // self._patch, size[1] // self._patch
+        num_embeddings = rows * columns // self._merge**2
+        return ImagePlan(
+            width=width,
+            height=height,
+            num_embeddings=num_embeddings,
+            num_prompt_tokens=num_embeddings,
+            grid_thw=(1, rows, columns),
+            merge_size=self._merge,
+            resized=size,
+        )
+
+    def prepare(self, image: Image.Image) -> PreparedImage:
+        """See `ImagePreparer`."""
+        plan = self.plan(*image.size)
+        pixels = np.asarray(resized(image, plan.resized, self._resample))
+        return PreparedImage(plan, {"pixel_values": self._patches(pixels)})
+
+    def _patches(self, pixels: NDArray[np.uint8]) -> NDArray[np.float32]:
+        """Lay out [height, width, 3] as rows of patches, the patches of one merged square next to each other."""
+        patch, merge, frames = self._patch, self._merge, self._frames
+        rows, columns = pixels.shape[0] // patch, pixels.shape[1] // patch
+        out = np.empty((rows * columns, 3, frames, patch * patch), np.float32)
+        # One element is one line of a patch, so that the transposing copy below moves whole lines.
+        line = f"V{4 * patch}"
+        lines = out.view(line).reshape(rows // merge, columns // merge, merge, merge, 3, frames, patch)
+        for channel in range(3):
+            values = self._table[channel][pixels[..., channel]].view(line)
+            squares = values.reshape(rows // merge, merge, patch, columns // merge, merge).transpose(0, 3, 1, 4, 2)
+            for frame in range(frames):
+                lines[:, :, :, :, channel, frame] = squares
+        return out.reshape(rows * columns, -1)
+
+
+def _limit(processor: Mapping[str, Any], size: Mapping[str, Any], name: str, edge: str, default: int) -> int:
+    """The pixel limit from its own field, which wins, or from either spelling inside `size`."""
+    values = (processor.get(name), size.get(edge), size.get(name), default)
+    return next(int(value) for value in values if value is not None)

@@ -1,0 +1,64 @@
+"""Pick the preparer of a model directory from its JSON files alone; neither torch nor transformers is imported."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+from chiasm.errors import EngineStartError, UnsupportedModelError
+from chiasm.media.prepare.base import ImagePreparer
+from chiasm.media.prepare.qwen2_vl import Qwen2VLPreparer
+
+
+class _Build(Protocol):
+    def __call__(self, processor: Mapping[str, Any], model: Mapping[str, Any]) -> ImagePreparer: ...
+
+
+_PREPARERS: dict[str, _Build] = {
+    "Qwen2VLImageProcessor": Qwen2VLPreparer,
+    "Qwen2_5_VLImageProcessor": Qwen2VLPreparer,
+}
+
+
+def preparer_for(directory: Path) -> ImagePreparer | None:
+    """Build the preparer that the model's image processor configuration names; None when it has none (text only).
+
+    Raises:
+        UnsupportedModelError: No preparer for this image processor, or a setting of it is not implemented.
+        EngineStartError: A configuration file cannot be read.
+    """
+    processor = _processor_configuration(directory)
+    if processor is None:
+        return None
+    written = str(processor.get("image_processor_type") or processor.get("feature_extractor_type"))
+    kind = written.removesuffix("Fast").removesuffix("Pil").replace("FeatureExtractor", "ImageProcessor")
+    build = _PREPARERS.get(kind)
+    if build is None:
+        raise UnsupportedModelError(
+            f"no preparer for the image processor {written!r} of {directory.name}; known: {', '.join(_PREPARERS)}",
+            hint="serve the model with --engine vllm",
+        )
+    return build(processor, read_json(directory / "config.json") or {})
+
+
+def _processor_configuration(directory: Path) -> dict[str, Any] | None:
+    """`preprocessor_config.json`, or its newer place inside `processor_config.json`."""
+    own = read_json(directory / "preprocessor_config.json")
+    if own is not None:
+        return own
+    shared = read_json(directory / "processor_config.json") or {}
+    nested = shared.get("image_processor")
+    return nested if isinstance(nested, dict) else None
+
+
+def read_json(path: Path) -> dict[str, Any] | None:
+    """Read a JSON object; None when there is no such file. Raises `EngineStartError` when it holds anything else."""
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as error:
+        raise EngineStartError(f"cannot read {path.name}: {error}", hint="download the model again") from error
+    if not isinstance(value, dict):
+        raise EngineStartError(f"{path.name} holds a {type(value).__name__}, not an object")
+    return value
