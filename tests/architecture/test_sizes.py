@@ -1,0 +1,58 @@
+"""Files and functions stay small enough to be read in one go, and are named after what they hold."""
+
+import re
+
+import pytest
+
+from tests.architecture.repository import PACKAGE, ROOT, functions, python_files, text_of
+
+MAX_FILE_LINES = 400
+MAX_TEST_FILE_LINES = 600
+MAX_FUNCTION_LINES = 50
+EXCEPTIONS: dict[str, str] = {}
+"""`path` or `path:function` -> why it may be longer."""
+BANNED_NAMES = re.compile(r"(^|_)(utils?|helpers?|common|misc|manager)($|_)|_v\d+$")
+
+CODE = python_files("src", "tools", "training", "benchmarks", "examples")
+TESTS = python_files("tests")
+
+
+def _name(path):
+    return str(path.relative_to(ROOT))
+
+
+def test_the_files_are_found():
+    assert len(CODE) > 20
+    assert len(TESTS) > 5
+
+
+@pytest.mark.parametrize("path", [*CODE, *TESTS], ids=_name)
+def test_files_are_short(path):
+    limit = MAX_TEST_FILE_LINES if path in TESTS else MAX_FILE_LINES
+    assert len(text_of(path).splitlines()) <= limit or _name(path) in EXCEPTIONS
+
+
+@pytest.mark.parametrize("path", CODE, ids=_name)
+def test_functions_are_short(path):
+    long = {
+        f"{_name(path)}:{node.name}": node.end_lineno - node.lineno + 1
+        for node in functions(path)
+        if node.end_lineno - node.lineno + 1 > MAX_FUNCTION_LINES
+    }
+    assert {name: lines for name, lines in long.items() if name not in EXCEPTIONS} == {}
+
+
+def test_exceptions_are_still_needed():
+    names = {_name(path) for path in [*CODE, *TESTS]}
+    assert [key for key in EXCEPTIONS if key.partition(":")[0] not in names] == []
+
+
+def test_modules_are_named_after_what_they_hold():
+    names = [p.relative_to(PACKAGE) for p in PACKAGE.rglob("*") if p.suffix == ".py" or p.is_dir()]
+    assert [str(name) for name in names if BANNED_NAMES.search(name.stem)] == []
+
+
+def test_packages_have_no_logic_in_init():
+    """An `__init__` is a docstring and exports; the root's lazy `LLM` is the one function."""
+    long = [_name(p) for p in python_files("src") if p.name == "__init__.py" and len(text_of(p).splitlines()) > 60]
+    assert long == []
