@@ -11,6 +11,7 @@ ChiasmError
     MissingExtraError
   RequestError
     InvalidRequestError
+    RequestTooLargeError
     UnsupportedFeatureError
     AuthenticationError
     ModelNotFoundError
@@ -31,7 +32,7 @@ ChiasmError
     ChecksumMismatchError
   EngineError
     EngineStartError
-    UnsupportedModelError
+      UnsupportedModelError
     EngineStepError
     EngineDeadError
   RequestCancelledError
@@ -85,6 +86,12 @@ class RequestError(ChiasmError):
 
 class InvalidRequestError(RequestError):
     """Malformed body, wrong type, or a value out of range."""
+
+
+class RequestTooLargeError(RequestError):
+    """The request's body has more bytes than are read."""
+
+    code = "request_too_large"
 
 
 class UnsupportedFeatureError(RequestError):
