@@ -1,0 +1,62 @@
+"""Muon for the matrices of the blocks, AdamW for everything else."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+
+import torch
+from torch import Tensor, nn
+
+
+def orthogonalise(matrices: Tensor, steps: int = 5) -> Tensor:
+    """The nearest semi-orthogonal matrices, roughly, by Newton-Schulz iteration; (B, rows, cols)."""
+    a, b, c = 3.4445, -4.7750, 2.0315
+    tall = matrices.shape[1] > matrices.shape[2]
+    x = matrices.transpose(1, 2) if tall else matrices
+    x = x / (x.norm(dim=(1, 2), keepdim=True) + 1e-7)
+    for _ in range(steps):
+        gram = x @ x.transpose(1, 2)
+        x = a * x + (b * gram + c * gram @ gram) @ x
+    return x.transpose(1, 2) if tall else x
+
+
+class Muon(torch.optim.Optimizer):
+    """Momentum whose update is orthogonalised, in fp32 and all matrices of one shape at once."""
+
+    def __init__(self, params: Iterable[nn.Parameter], lr: float, momentum: float = 0.95, decay: float = 0.01) -> None:
+        super().__init__(params, {"lr": lr, "momentum": momentum, "decay": decay})
+
+    @torch.no_grad()
+    def step(self, closure: object = None) -> None:  # type: ignore[override]
+        """One update."""
+        for group in self.param_groups:
+            shapes: dict[torch.Size, list[nn.Parameter]] = defaultdict(list)
+            for p in group["params"]:
+                if p.grad is not None:
+                    shapes[p.shape].append(p)
+            for shape, params in shapes.items():
+                updates = orthogonalise(torch.stack([self._momentum(p, group["momentum"]) for p in params]))
+                scale = group["lr"] * max(1.0, shape[0] / shape[1]) ** 0.5
+                for p, update in zip(params, updates, strict=True):
+                    p.mul_(1 - group["lr"] * group["decay"]).add_(update, alpha=-scale)
+
+    def _momentum(self, p: nn.Parameter, momentum: float) -> Tensor:
+        assert p.grad is not None
+        state = self.state[p]
+        if "buffer" not in state:
+            state["buffer"] = torch.zeros_like(p)
+        state["buffer"].lerp_(p.grad, 1 - momentum)
+        return p.grad.lerp(state["buffer"], momentum)
+
+
+def optimizers(
+    model: nn.Module, heads: Iterable[nn.Parameter], muon: float, adam: float
+) -> list[torch.optim.Optimizer]:
+    """The two optimizers over the model and the auxiliary heads."""
+    matrices, rest = [], []
+    for name, p in model.named_parameters():
+        in_block = "blocks." in name or ".layers." in name
+        (matrices if p.ndim == 2 and in_block else rest).append(p)
+    other = torch.optim.AdamW([*rest, *heads], lr=adam, betas=(0.9, 0.98), weight_decay=0.0)
+    return [Muon(matrices, muon), other]
