@@ -9,7 +9,7 @@ test test-all: export HF_HUB_OFFLINE = 1
 test test-all: export OMP_NUM_THREADS ?= 2
 
 BIN := .venv/bin
-FAST := $(wildcard tests/unit tests/architecture)
+FAST := $(wildcard tests/unit tests/training tests/architecture)
 SLOW := $(wildcard tests/contract tests/numeric tests/integration tests/e2e tests/faults)
 
 help: ## List the targets
