@@ -2,25 +2,29 @@
 
 import math
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from chiasm.errors import MediaRefusedError
 from chiasm.media.prepare.base import ImagePlan, PreparedImage
-from chiasm.media.prepare.pixels import normalization_table, require_supported, resized, revision_of
+from chiasm.media.prepare.pixels import (
+    CLIP_MEAN,
+    CLIP_STD,
+    COMMON_DEFAULTS,
+    normalization_table,
+    pixels_of,
+    require_aspect_ratio,
+    resized,
+    revision_of,
+    settings_of,
+)
 
-MAX_ASPECT_RATIO = 200
-DEFAULTS: dict[str, Any] = {
-    "do_convert_rgb": True,
-    "do_resize": True,
-    "do_rescale": True,
-    "rescale_factor": 1 / 255,
-    "do_normalize": True,
-    "image_mean": [0.48145466, 0.4578275, 0.40821073],
-    "image_std": [0.26862954, 0.26130258, 0.27577711],
+DEFAULTS: dict[str, Any] = COMMON_DEFAULTS | {
+    "image_mean": CLIP_MEAN,
+    "image_std": CLIP_STD,
     "resample": 3,
     "patch_size": 14,
     "temporal_patch_size": 2,
@@ -33,11 +37,7 @@ def smart_resize(width: int, height: int, factor: int, min_pixels: int, max_pixe
 
     Raises `MediaRefusedError` above an aspect ratio of 200, as the model's processor does.
     """
-    if max(width, height) > MAX_ASPECT_RATIO * min(width, height):
-        raise MediaRefusedError(
-            f"a picture of {width} x {height} pixels has an aspect ratio above {MAX_ASPECT_RATIO}",
-            hint="crop the picture or send it in several pieces",
-        )
+    require_aspect_ratio(width, height)
     new_width, new_height = (round(side / factor) * factor for side in (width, height))
     if new_width * new_height > max_pixels:
         shrink = math.sqrt((height * width) / max_pixels)
@@ -51,10 +51,9 @@ def smart_resize(width: int, height: int, factor: int, min_pixels: int, max_pixe
 class Qwen2VLPreparer:
     """`Qwen2VLImageProcessor`. Arrays: `pixel_values` float32 [patches, channels x frames x patch x patch]."""
 
-    def __init__(self, processor: Mapping[str, Any], model: Mapping[str, Any]) -> None:
-        del model  # the processor's own configuration says it all
-        settings = {name: processor.get(name, value) for name, value in DEFAULTS.items()}
-        require_supported("Qwen2VLImageProcessor", settings, {"do_convert_rgb": True, "do_resize": True})
+    def __init__(self, directory: Path, processor: Mapping[str, Any], model: Mapping[str, Any]) -> None:
+        del directory, model  # the processor's own configuration says it all
+        settings = settings_of("Qwen2VLImageProcessor", processor, DEFAULTS)
         limits = processor.get("size") or {}
         settings["min_pixels"] = _limit(processor, limits, "min_pixels", "shortest_edge", 56 * 56)
         settings["max_pixels"] = _limit(processor, limits, "max_pixels", "longest_edge", 28 * 28 * 1280)
@@ -89,7 +88,7 @@ class Qwen2VLPreparer:
     def prepare(self, image: Image.Image) -> PreparedImage:
         """See `ImagePreparer`."""
         plan = self.plan(*image.size)
-        pixels = np.asarray(resized(image, plan.resized, self._resample))
+        pixels = pixels_of(resized(image, plan.resized, self._resample))
         return PreparedImage(plan, {"pixel_values": self._patches(pixels)})
 
     def _patches(self, pixels: NDArray[np.uint8]) -> NDArray[np.float32]:
@@ -101,7 +100,7 @@ class Qwen2VLPreparer:
         line = f"V{4 * patch}"
         lines = out.view(line).reshape(rows // merge, columns // merge, merge, merge, 3, frames, patch)
         for channel in range(3):
-            values = self._table[channel][pixels[..., channel]].view(line)
+            values = np.take(self._table[channel], pixels[..., channel], mode="clip").view(line)
             squares = values.reshape(rows // merge, merge, patch, columns // merge, merge).transpose(0, 3, 1, 4, 2)
             for frame in range(frames):
                 lines[:, :, :, :, channel, frame] = squares

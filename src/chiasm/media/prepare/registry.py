@@ -1,22 +1,31 @@
 """Pick the preparer of a model directory from its JSON files alone; neither torch nor transformers is imported."""
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
-from chiasm.errors import EngineStartError, UnsupportedModelError
+from chiasm.errors import UnsupportedModelError
 from chiasm.media.prepare.base import ImagePreparer
+from chiasm.media.prepare.clip import ClipPreparer, LlavaPreparer, SiglipPreparer
+from chiasm.media.prepare.idefics3 import Idefics3Preparer
+from chiasm.media.prepare.llava_onevision import LlavaOnevisionPreparer
+from chiasm.media.prepare.model_files import read_json
 from chiasm.media.prepare.qwen2_vl import Qwen2VLPreparer
 
 
 class _Build(Protocol):
-    def __call__(self, processor: Mapping[str, Any], model: Mapping[str, Any]) -> ImagePreparer: ...
+    def __call__(self, directory: Path, processor: Mapping[str, Any], model: Mapping[str, Any]) -> ImagePreparer: ...
 
 
 _PREPARERS: dict[str, _Build] = {
     "Qwen2VLImageProcessor": Qwen2VLPreparer,
     "Qwen2_5_VLImageProcessor": Qwen2VLPreparer,
+    "Idefics3ImageProcessor": Idefics3Preparer,
+    "SmolVLMImageProcessor": Idefics3Preparer,
+    "CLIPImageProcessor": ClipPreparer,
+    "SiglipImageProcessor": SiglipPreparer,
+    "LlavaImageProcessor": LlavaPreparer,
+    "LlavaOnevisionImageProcessor": LlavaOnevisionPreparer,
 }
 
 
@@ -38,7 +47,7 @@ def preparer_for(directory: Path) -> ImagePreparer | None:
             f"no preparer for the image processor {written!r} of {directory.name}; known: {', '.join(_PREPARERS)}",
             hint="serve the model with --engine vllm",
         )
-    return build(processor, read_json(directory / "config.json") or {})
+    return build(directory, processor, read_json(directory / "config.json") or {})
 
 
 def _processor_configuration(directory: Path) -> dict[str, Any] | None:
@@ -49,16 +58,3 @@ def _processor_configuration(directory: Path) -> dict[str, Any] | None:
     shared = read_json(directory / "processor_config.json") or {}
     nested = shared.get("image_processor")
     return nested if isinstance(nested, dict) else None
-
-
-def read_json(path: Path) -> dict[str, Any] | None:
-    """Read a JSON object; None when there is no such file. Raises `EngineStartError` when it holds anything else."""
-    try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return None
-    except (OSError, ValueError) as error:
-        raise EngineStartError(f"cannot read {path.name}: {error}", hint="download the model again") from error
-    if not isinstance(value, dict):
-        raise EngineStartError(f"{path.name} holds a {type(value).__name__}, not an object")
-    return value

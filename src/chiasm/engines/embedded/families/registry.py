@@ -6,7 +6,7 @@ from typing import Any
 
 from chiasm.engines.embedded.families.base import Family
 from chiasm.errors import EngineStartError, UnsupportedModelError
-from chiasm.media.prepare.registry import read_json
+from chiasm.media.prepare.model_files import read_json
 
 _FAMILIES: dict[str, tuple[str, str]] = {
     "qwen3_vl": ("qwen3_vl", "Qwen3VL"),

@@ -1,0 +1,156 @@
+"""Idefics3 and SmolVLM: the picture is cut into square tiles, followed by an overview tile of the whole."""
+
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+from chiasm.errors import UnsupportedModelError
+from chiasm.media.prepare.base import ImagePlan, PreparedImage
+from chiasm.media.prepare.model_files import tokenizer_facts
+from chiasm.media.prepare.pixels import (
+    COMMON_DEFAULTS,
+    HALF,
+    normalization_table,
+    normalized,
+    pixels_of,
+    resized,
+    revision_of,
+    settings_of,
+)
+
+MAX_SIDE = 4096
+BORDER_TOKEN = "<fake_token_around_image>"  # noqa: S105 - a token of the vocabulary
+OVERVIEW_TOKEN = "<global-img>"  # noqa: S105
+_DEFAULTS: dict[str, Any] = COMMON_DEFAULTS | {
+    "image_mean": HALF,
+    "image_std": HALF,
+    "resample": 1,
+    "size": {"longest_edge": 4 * 364},
+    "max_image_size": {"longest_edge": 364},
+    "do_image_splitting": True,
+}
+
+
+def tile_token(row: int, column: int) -> str:
+    """The token that announces a tile; rows and columns count from 0."""
+    return f"<row_{row + 1}_col_{column + 1}>"
+
+
+class Idefics3Preparer:
+    """`Idefics3ImageProcessor`, `SmolVLMImageProcessor`. Arrays: `pixel_values` float32 [tiles, channels, side, side].
+
+    Tiles of a picture never need padding, so there is no mask: all of it would be true.
+    """
+
+    def __init__(self, directory: Path, processor: Mapping[str, Any], model: Mapping[str, Any]) -> None:
+        settings = settings_of("Idefics3ImageProcessor", processor, _DEFAULTS)
+        self._longest_edge = _longest_edge("size", settings)
+        self._side = _longest_edge("max_image_size", settings)
+        self._splits: bool = settings["do_image_splitting"]
+        self._resample: int = settings["resample"]
+        self._table = normalization_table(settings)
+        self._tile_embeddings = _embeddings_per_tile(model, self._side)
+        self._newline_pair_tokens = self._read_tokenizer(directory)
+        counts = {"tile_embeddings": self._tile_embeddings, "newline_pair_tokens": self._newline_pair_tokens}
+        self._revision = revision_of("idefics3", settings | counts)
+
+    def _read_tokenizer(self, directory: Path) -> int:
+        """Check the tokens of all tiles there can be, and count those of two newlines."""
+        facts = tokenizer_facts(directory)
+        most = math.ceil(min(self._longest_edge, MAX_SIDE) / self._side) if self._splits else 0
+        tiles = [tile_token(row, column) for row in range(most) for column in range(most)]
+        missing = [token for token in (BORDER_TOKEN, OVERVIEW_TOKEN, *tiles) if token not in facts.added]
+        if missing:
+            raise UnsupportedModelError(
+                f"the tokenizer of {directory.name} lacks {len(missing)} picture tokens, the first is {missing[0]}",
+                hint="serve the model with --engine vllm",
+            )
+        return 1 if facts.merges_newlines else 2
+
+    @property
+    def revision(self) -> str:
+        """See `ImagePreparer`."""
+        return self._revision
+
+    def plan(self, width: int, height: int) -> ImagePlan:
+        """See `ImagePreparer`."""
+        size = self._split_size(*self._scaled(width, height)) if self._splits else (self._side, self._side)
+        columns, rows = (length // self._side for length in size)
+        is_split = rows * columns > 1
+        num_tiles = rows * columns + 1 if is_split else 1
+        num_embeddings = num_tiles * self._tile_embeddings
+        # a border and a name before each tile, a line end after each row but the last, two line ends before the
+        # overview, a border at the very end
+        lines = rows - 1 + self._newline_pair_tokens if is_split else 0
+        return ImagePlan(
+            width=width,
+            height=height,
+            num_embeddings=num_embeddings,
+            num_prompt_tokens=num_embeddings + 2 * num_tiles + lines + 1,
+            tiles=(rows, columns),
+            resized=size,
+        )
+
+    def prepare(self, image: Image.Image) -> PreparedImage:
+        """See `ImagePreparer`."""
+        plan = self.plan(*image.size)
+        image = resized(image, self._scaled(*image.size), self._resample)
+        image = resized(image, plan.resized, self._resample)
+        overview = resized(image, (self._side, self._side), self._resample)
+        rows, columns = plan.tiles
+        tiles = [normalized(pixels_of(overview), self._table)]
+        if rows * columns > 1:
+            whole = normalized(pixels_of(image), self._table)
+            cut = whole.reshape(3, rows, self._side, columns, self._side).transpose(1, 3, 0, 2, 4)
+            tiles = [*cut.reshape(rows * columns, 3, self._side, self._side), *tiles]
+        return PreparedImage(plan, {"pixel_values": np.stack(tiles)})
+
+    def _scaled(self, width: int, height: int) -> tuple[int, int]:
+        """The longer side set to `longest_edge`, the shorter one in proportion and even, none above 4096."""
+        ratio = width / height
+        if width >= height:
+            width, height = self._longest_edge, _even(int(self._longest_edge / ratio))
+        else:
+            width, height = _even(int(self._longest_edge * ratio)), self._longest_edge
+        width, height = max(width, 1), max(height, 1)
+        ratio = width / height
+        if width >= height and width > MAX_SIDE:
+            width, height = MAX_SIDE, int(MAX_SIDE / ratio)
+        elif height > width and height > MAX_SIDE:
+            width, height = int(MAX_SIDE * ratio), MAX_SIDE
+        return max(width, 1), max(height, 1)
+
+    def _split_size(self, width: int, height: int) -> tuple[int, int]:
+        """Whole tiles: first the longer side up to a multiple, then the other one in proportion, also up."""
+        ratio = width / height
+        if width >= height:
+            width = self._whole(width)
+            return width, self._whole(int(width / ratio))
+        height = self._whole(height)
+        return self._whole(int(height * ratio)), height
+
+    def _whole(self, length: int) -> int:
+        return math.ceil(length / self._side) * self._side
+
+
+def _even(length: int) -> int:
+    return length + length % 2
+
+
+def _longest_edge(name: str, settings: Mapping[str, Any]) -> int:
+    edge = settings[name].get("longest_edge")
+    if edge is None:
+        raise UnsupportedModelError(
+            f"an Idefics3 image processor with {name}={settings[name]} is not supported, it needs 'longest_edge'",
+            hint="serve the model with --engine vllm",
+        )
+    return int(edge)
+
+
+def _embeddings_per_tile(model: Mapping[str, Any], side: int) -> int:
+    patches = side // (model.get("vision_config") or {}).get("patch_size", 32)
+    return int(patches**2 / model.get("scale_factor", 2) ** 2)
