@@ -71,13 +71,17 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GenerateRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """A unit of work for a worker. `timeout_s` is what is left of the caller's deadline."""
+    """A unit of work for a worker. `timeout_s` is what is left of the caller's deadline.
+
+    Without `stream`, events may come all at the end, which costs less.
+    """
 
     version: int = CONTRACT_VERSION
     request_id: str
     prompt: ChatPrompt | TextPrompt | TokensPrompt
     items: tuple[MediaItem, ...] = ()
     sampling: SamplingParams = SamplingParams()
+    stream: bool = True
     timeout_s: Annotated[float, Meta(gt=0)] = 120.0
 
 

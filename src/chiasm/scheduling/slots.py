@@ -5,16 +5,15 @@ prefilled stand behind them. Keeping that shape costs at most one copy per start
 """
 
 from dataclasses import dataclass
-from typing import Literal
 
 
 @dataclass(frozen=True)
 class SlotMove:
-    """Content of slot `source` goes to `target`; `swap` also the other way round."""
+    """Content of slot `source` goes to `target`, and that of `target` to `source` when it has a `displaced` owner."""
 
-    kind: Literal["copy", "swap"]
     source: int
     target: int
+    displaced: int | None = None
 
 
 class SlotTable:
@@ -54,9 +53,9 @@ class SlotTable:
         self._set(target, key)
         if other is None:
             self._owner[source] = None
-            return SlotMove("copy", source, target)
+            return SlotMove(source, target)
         self._set(source, other)
-        return SlotMove("swap", source, target)
+        return SlotMove(source, target, other)
 
     def release(self, key: int) -> SlotMove | None:
         """Free a sequence's slot; the last decoding sequence fills a gap."""
@@ -72,7 +71,7 @@ class SlotTable:
         assert moved is not None, "a gap in the decoding range"
         self._owner[last] = None
         self._set(slot, moved)
-        return SlotMove("copy", last, slot)
+        return SlotMove(last, slot)
 
     def check_invariants(self) -> None:
         """Owners and slots agree; the decoding range has no gap."""

@@ -71,7 +71,6 @@ class EngineSettings(Section, frozen=True, kw_only=True):
     dtype: Annotated[
         Literal["float32", "bfloat16"], Meta(description="Compute type; bfloat16 weights are widened for float32.")
     ] = "float32"
-    device: Annotated[Literal["cpu", "cuda"], Meta(description="Where the model runs.")] = "cpu"
     threads: Annotated[
         int, Meta(ge=0, description="Threads of the model's arithmetic; 0 takes the machine's cores.")
     ] = 0
@@ -81,7 +80,9 @@ class EngineSettings(Section, frozen=True, kw_only=True):
         int, Meta(ge=16, description="Longest prompt plus output; the model's own limit caps it.")
     ] = 4096
     max_step_tokens: Annotated[int, Meta(ge=16, description="Tokens computed in one step, decode rows first.")] = 512
-    max_encode_patches: Annotated[int, Meta(ge=1, description="Vision patches encoded between two steps.")] = 4096
+    max_encode_embeddings: Annotated[
+        int, Meta(ge=1, description="Embeddings made between two steps; one picture may exceed it alone.")
+    ] = 1024
     prefix_cache_bytes: Annotated[int, Meta(ge=0, description="KV kept for prompts with the same start; 0: none.")] = (
         256 * 2**20
     )

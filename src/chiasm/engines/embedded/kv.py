@@ -28,13 +28,13 @@ class SlotKV:
         layers, _, two, heads, _, head_dim = self.data.shape
         return int(layers * two * heads * head_dim * self.data.element_size())
 
-    def move(self, move: SlotMove, num_source_tokens: int, num_target_tokens: int = 0) -> None:
+    def move(self, move: SlotMove, num_source_tokens: int, num_displaced_tokens: int = 0) -> None:
         """Apply a slot move; token counts say how much of each slot is worth copying."""
         source = self.data[:, move.source, :, :, :num_source_tokens]
-        if move.kind == "swap":
-            target = self.data[:, move.target, :, :, :num_target_tokens].clone()
+        if move.displaced is not None:
+            target = self.data[:, move.target, :, :, :num_displaced_tokens].clone()
             self.data[:, move.target, :, :, :num_source_tokens].copy_(source)
-            self.data[:, move.source, :, :, :num_target_tokens].copy_(target)
+            self.data[:, move.source, :, :, :num_displaced_tokens].copy_(target)
         else:
             self.data[:, move.target, :, :, :num_source_tokens].copy_(source)
 

@@ -1,0 +1,220 @@
+"""The step loop's body: plan a step, compute it, sample, hand out events. Runs on one thread."""
+
+import logging
+import time
+from collections.abc import Sequence as Seq
+
+import numpy as np
+import torch
+
+from chiasm.cache.block_hash import BLOCK_TOKENS
+from chiasm.cache.block_pool import BlockPool
+from chiasm.engines.embedded.attention import decode_rows
+from chiasm.engines.embedded.decoder import Decoder, DeepstackRows, Rotary
+from chiasm.engines.embedded.kv import PrefixBlocks, SlotKV
+from chiasm.engines.embedded.sampling.sampler import SampledToken, sample
+from chiasm.engines.embedded.sequence import Sequence
+from chiasm.errors import ChiasmError, EngineStepError
+from chiasm.protocol.generation import ChoiceFinished
+from chiasm.scheduling.scheduler import Scheduler, Step
+from chiasm.scheduling.scheduler import Sequence as Scheduled
+from chiasm.scheduling.slots import SlotMove
+
+logger = logging.getLogger(__name__)
+
+
+class EngineCore:
+    """Prefill and decode of all running sequences. Not thread-safe: one thread calls everything."""
+
+    def __init__(
+        self, decoder: Decoder, *, num_slots: int, max_tokens: int, max_step_tokens: int, max_waiting: int, prefix_cache_bytes: int
+    ) -> None:
+        self._decoder = decoder
+        self.max_tokens = max_tokens
+        self._kv = SlotKV(
+            num_layers=decoder.num_layers,
+            num_slots=num_slots,
+            num_kv_heads=decoder.num_kv_heads,
+            max_tokens=max_tokens,
+            head_dim=decoder.head_dim,
+            like=decoder.embeddings,
+        )
+        self._blocks = PrefixBlocks(self._kv, prefix_cache_bytes)
+        self.pool = BlockPool(self._blocks.num_blocks)
+        self.scheduler = Scheduler(num_slots=num_slots, max_step_tokens=max_step_tokens, max_waiting=max_waiting)
+        self._sequences: dict[int, Sequence] = {}
+        # per slot: the token to feed next, its position, and how many tokens the slot holds
+        self._next_token = np.zeros(num_slots, np.int64)
+        self._next_position = np.zeros(num_slots, np.int64)
+        self._context = np.zeros(num_slots, np.int64)
+        self._positions = decoder.rotary(np.arange(max_tokens + 1, dtype=np.int64)[None])
+        self.totals = {
+            "steps": 0, "prefill_tokens": 0, "decode_tokens": 0, "cached_prompt_tokens": 0, "failed_steps": 0, "cancelled": 0,
+        }
+
+    @property
+    def num_open(self) -> int:
+        """Sequences that have not ended."""
+        return len(self._sequences)
+
+    def add(self, sequence: Sequence) -> None:
+        """Queue a sequence. Raises `OverloadedError`."""
+        self.scheduler.add(sequence.scheduled)
+        self._sequences[sequence.scheduled.key] = sequence
+
+    def cancel(self, sequence: Sequence) -> None:
+        """Drop a sequence without a word to its sink; harmless when it has ended."""
+        if self._sequences.get(sequence.scheduled.key) is sequence:
+            self.totals["cancelled"] += 1
+            self._release(sequence)
+
+    def fail_all(self, error: ChiasmError) -> None:
+        """End everything with an error."""
+        for sequence in list(self._sequences.values()):
+            self._fail(sequence, error)
+
+    @torch.inference_mode()
+    def step(self) -> None:
+        """Compute one step. A failure ends the sequences in it and leaves the engine running."""
+        step = self.scheduler.plan(self._admit)
+        if step.is_empty:
+            return
+        rows = [self._owner(slot) for slot in range(step.num_decoding)]
+        finishing = [self._sequences[chunk.sequence.key] for chunk in step.chunks if chunk.is_last]
+        try:
+            sampled = self._compute(step, [*rows, *finishing])
+        except Exception as error:  # noqa: BLE001 - the engine's border: whatever the model raises ends this step only
+            self._abandon(step, rows, error)
+            return
+        self._count(step)
+        for scheduled, move in self.scheduler.complete(step):
+            self._start_decoding(self._sequences[scheduled.key], move)
+        self._hand_out([*rows, *finishing], sampled)
+        self._keep_prefixes(finishing)
+
+    def _compute(self, step: Step, sampling: Seq[Sequence]) -> list[SampledToken]:
+        hidden = self._forward(step)
+        if not sampling:
+            return []
+        last = list(range(step.num_decoding))
+        end = step.num_decoding
+        for chunk in step.chunks:
+            end += chunk.num_tokens
+            if chunk.is_last:
+                last.append(end - 1)
+        if len(last) < len(hidden):
+            hidden = hidden[torch.tensor(last)]
+        return sample(self._decoder.logits(hidden), [sequence.sampler for sequence in sampling])
+
+    def _forward(self, step: Step) -> torch.Tensor:
+        n = step.num_decoding
+        rows = decode_rows(torch.from_numpy(self._context[:n]), self._kv.data) if n else None
+        prompts = [self._sequences[chunk.sequence.key].prompt for chunk in step.chunks]
+        ids = [self._next_token[:n]] if n else []
+        rotary = [self._positions[torch.from_numpy(self._next_position[:n])]] if n else []
+        for chunk, prompt in zip(step.chunks, prompts, strict=True):
+            tokens = slice(chunk.start, chunk.start + chunk.num_tokens)
+            ids.append(prompt.token_ids[tokens])
+            rotary.append(prompt.rotary[tokens])
+        x = self._decoder.embed(torch.from_numpy(np.concatenate(ids)))
+        deepstack = self._place_embeddings(x, step)
+        return self._decoder.forward(x, Rotary.cat(rotary), self._kv.data, rows, step.chunks, deepstack)
+
+    def _place_embeddings(self, x: torch.Tensor, step: Step) -> DeepstackRows | None:
+        """Overwrite placeholder rows of `x`; returns the further levels, if the model has any."""
+        at, values = [], []
+        start = step.num_decoding
+        for chunk in step.chunks:
+            sequence = self._sequences[chunk.sequence.key]
+            if sequence.embeddings is not None:
+                is_row = sequence.prompt.is_embedding_row
+                before = int(is_row[: chunk.start].sum())
+                here = np.flatnonzero(is_row[chunk.start : chunk.start + chunk.num_tokens])
+                at.append(here + start)
+                values.append(sequence.embeddings[before : before + len(here)])
+            start += chunk.num_tokens
+        if not at:
+            return None
+        rows, embeddings = torch.from_numpy(np.concatenate(at)), torch.cat(values)
+        hidden = self._decoder.hidden_size
+        x[rows] = embeddings[:, :hidden]
+        if embeddings.shape[1] == hidden:
+            return None
+        return DeepstackRows(rows, embeddings[:, hidden:].view(len(rows), -1, hidden).transpose(0, 1))
+
+    def _admit(self, scheduled: Scheduled, slot: int) -> int:
+        """Fill a slot from the prefix cache; at least one prompt token is left to compute."""
+        sequence = self._sequences[scheduled.key]
+        sequence.admitted_s = time.perf_counter()
+        usable = (sequence.prompt.num_tokens - 1) // BLOCK_TOKENS
+        places = self.pool.match(sequence.prompt.hashes[:usable])
+        if places:
+            sequence.num_cached_tokens = self._blocks.copy_in(places, slot)
+            self.totals["cached_prompt_tokens"] += sequence.num_cached_tokens
+        return sequence.num_cached_tokens
+
+    def _start_decoding(self, sequence: Sequence, move: SlotMove | None) -> None:
+        if move is not None:
+            displaced = 0 if move.displaced is None else self._sequences[move.displaced].num_kv_tokens
+            self._kv.move(move, sequence.prompt.num_tokens, displaced)
+        slot = self.scheduler.slots.slot(sequence.scheduled.key)
+        self._context[slot] = sequence.prompt.num_tokens - 1
+        self._next_position[slot] = sequence.prompt.next_position - 1
+        sequence.first_token_s = time.perf_counter()
+
+    def _hand_out(self, sequences: Seq[Sequence], sampled: Seq[SampledToken]) -> None:
+        ended = []
+        for sequence, token in zip(sequences, sampled, strict=True):
+            if token.error is not None:
+                self._fail(sequence, EngineStepError(token.error))
+                continue
+            sequence.output_ids.append(token.token_id)
+            slot = self.scheduler.slots.slot(sequence.scheduled.key)
+            self._next_token[slot] = token.token_id
+            self._context[slot] += 1
+            self._next_position[slot] += 1
+            events = sequence.output.push(token)
+            sequence.sink.push(events)
+            if events and isinstance(events[-1], ChoiceFinished):
+                ended.append(sequence)
+        for sequence in ended:
+            self._keep(sequence, sequence.all_hashes())
+            self._release(sequence)
+
+    def _keep_prefixes(self, sequences: Seq[Sequence]) -> None:
+        for sequence in sequences:
+            if self._sequences.get(sequence.scheduled.key) is sequence:
+                self._keep(sequence, sequence.prompt.hashes)
+
+    def _keep(self, sequence: Sequence, hashes: Seq[bytes]) -> None:
+        self._blocks.copy_out(self.scheduler.slots.slot(sequence.scheduled.key), self.pool.insert(hashes))
+
+    def _release(self, sequence: Sequence) -> None:
+        del self._sequences[sequence.scheduled.key]
+        move = self.scheduler.end(sequence.scheduled)
+        if move is not None:
+            for per_slot in (self._next_token, self._next_position, self._context):
+                per_slot[move.target] = per_slot[move.source]
+            self._kv.move(move, int(self._context[move.target]))
+
+    def _fail(self, sequence: Sequence, error: ChiasmError) -> None:
+        self._release(sequence)
+        sequence.sink.fail(error)
+
+    def _abandon(self, step: Step, rows: Seq[Sequence], error: Exception) -> None:
+        logger.exception("A step failed; its sequences end")
+        self.totals["failed_steps"] += 1
+        for sequence in {*rows, *(self._sequences[chunk.sequence.key] for chunk in step.chunks)}:
+            self._fail(sequence, EngineStepError(f"The model failed while computing this request: {type(error).__name__}"))
+
+    def _owner(self, slot: int) -> Sequence:
+        key = self.scheduler.slots.owner(slot)
+        assert key is not None, f"slot {slot} has no owner"
+        return self._sequences[key]
+
+    def _count(self, step: Step) -> None:
+        self.totals["steps"] += 1
+        self.totals["decode_tokens"] += step.num_decoding
+        self.totals["prefill_tokens"] += sum(chunk.num_tokens for chunk in step.chunks)
+
+

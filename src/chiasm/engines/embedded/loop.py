@@ -1,0 +1,110 @@
+"""The engine's thread. All torch work happens on it; others hand it commands and get events through sinks."""
+
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence as Seq
+
+import torch
+
+from chiasm.engines.embedded.core import EngineCore
+from chiasm.engines.embedded.encoder import EncodeJob, Encoder
+from chiasm.engines.embedded.sequence import Sequence
+from chiasm.errors import ChiasmError, EngineDeadError
+
+logger = logging.getLogger(__name__)
+
+
+class EngineLoop:
+    """Runs encode batches and steps in turn while there is work, and sleeps otherwise. Its methods are thread-safe."""
+
+    def __init__(self, core: EngineCore, encoder: Encoder | None, *, threads: int) -> None:
+        self._core = core
+        self._encoder = encoder
+        self._threads = threads
+        self._commands: deque[Callable[[], object]] = deque()
+        self._wake = threading.Event()
+        self._lock = threading.Lock()
+        self._is_open = True
+        self._thread = threading.Thread(target=self._run, name="chiasm-engine", daemon=True)
+        self._thread.start()
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether new work would be computed."""
+        return self._is_open and self._thread.is_alive()
+
+    def submit(self, sequences: Seq[Sequence]) -> None:
+        """Queue the choices of one request. Errors, also a dead engine, go to their sinks."""
+        self._post(lambda: self._add(sequences), lambda error: [s.sink.fail(error) for s in sequences])
+
+    def cancel(self, sequences: Seq[Sequence]) -> None:
+        """Drop sequences; their sinks hear nothing more after the engine has seen this."""
+        self._post(lambda: [self._core.cancel(sequence) for sequence in sequences], lambda _: None)
+
+    def encode(self, job: EncodeJob) -> None:
+        """Queue a picture."""
+        encoder = self._encoder
+        assert encoder is not None, "a text-only model gets no pictures"
+        self._post(lambda: encoder.add(job), job.done)
+
+    def cancel_encode(self, job: EncodeJob) -> None:
+        """Drop a picture that nobody waits for any more."""
+        encoder = self._encoder
+        if encoder is not None:
+            self._post(lambda: encoder.cancel(job), lambda _: None)
+
+    def stop(self, timeout_s: float = 10.0) -> None:
+        """End the thread; what is still open fails with `EngineDeadError`."""
+        with self._lock:
+            self._is_open = False
+        self._wake.set()
+        self._thread.join(timeout_s)
+
+    def _post(self, command: Callable[[], object], refuse: Callable[[ChiasmError], object]) -> None:
+        with self._lock:
+            is_open = self._is_open
+            if is_open:
+                self._commands.append(command)
+        if is_open:
+            self._wake.set()
+        else:
+            refuse(EngineDeadError("The engine has stopped", hint="Restart the server; its log says why it stopped."))
+
+    def _add(self, sequences: Seq[Sequence]) -> None:
+        for sequence in sequences:
+            try:
+                self._core.add(sequence)
+            except ChiasmError as error:
+                sequence.sink.fail(error)
+
+    def _run(self) -> None:
+        torch.set_num_threads(self._threads)
+        try:
+            while self._is_open:
+                self._turn()
+        except Exception:  # noqa: BLE001 - the thread's border: every open request must still end
+            logger.exception("The engine's loop has failed")
+        finally:
+            self._close()
+
+    def _turn(self) -> None:
+        while self._commands:
+            self._commands.popleft()()
+        if self._encoder is not None and self._encoder.num_waiting:
+            self._encoder.encode_some()
+        if self._core.scheduler.has_work:
+            self._core.step()
+        elif not self._commands and not (self._encoder and self._encoder.num_waiting):
+            self._wake.wait(timeout=1.0)
+            self._wake.clear()
+
+    def _close(self) -> None:
+        with self._lock:
+            self._is_open = False
+        while self._commands:
+            self._commands.popleft()()
+        error = EngineDeadError("The engine has stopped")
+        self._core.fail_all(error)
+        if self._encoder is not None:
+            self._encoder.fail_all(error)

@@ -1,0 +1,86 @@
+"""What the engine computes with: planned prompts and the sequences made of them."""
+
+import time
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from chiasm.cache.block_hash import MediaSpan, block_hashes
+from chiasm.engines.embedded.decoder import Rotary
+from chiasm.engines.embedded.families.base import PlacedImage
+from chiasm.engines.embedded.output.stream import OutputStream
+from chiasm.engines.embedded.sampling.sampler import SequenceSampler
+from chiasm.errors import ChiasmError
+from chiasm.protocol.generation import ChoiceFinished, TokenEvent
+from chiasm.scheduling.scheduler import Sequence as Scheduled
+
+
+@dataclass(frozen=True)
+class PlannedPrompt:
+    """A prompt as the decoder sees it; shared by all choices of a request.
+
+    Attributes:
+        token_ids: [num_tokens].
+        rotary: Rotary tables of the prompt's positions.
+        next_position: Position of the first output token.
+        images: Where pictures stand, in order.
+        media: The same places with the embeddings' keys, for the prefix hashes.
+        is_embedding_row: [num_tokens], True where an embedding row replaces the token.
+        namespace: What must never share KV with others.
+    """
+
+    token_ids: NDArray[np.int64]
+    rotary: Rotary
+    next_position: int
+    images: tuple[PlacedImage, ...]
+    media: tuple[MediaSpan, ...]
+    is_embedding_row: NDArray[np.bool_]
+    namespace: str
+    hashes: tuple[bytes, ...]
+
+    @property
+    def num_tokens(self) -> int:
+        """Length of the prompt."""
+        return len(self.token_ids)
+
+
+class EventSink(Protocol):
+    """Where a choice's events go. Called on the engine's thread; must neither block nor raise."""
+
+    def push(self, events: list[TokenEvent | ChoiceFinished]) -> None:
+        """New events, in order."""
+        ...
+
+    def fail(self, error: ChiasmError) -> None:
+        """The choice ends with an error; nothing follows."""
+        ...
+
+
+@dataclass(eq=False)
+class Sequence:
+    """One output under way. Owned by the engine's thread from submission on."""
+
+    scheduled: Scheduled
+    prompt: PlannedPrompt
+    embeddings: torch.Tensor | None  # [embedding rows of the prompt, width]
+    sampler: SequenceSampler
+    output: OutputStream
+    sink: EventSink
+    output_ids: list[int] = field(default_factory=list)
+    submitted_s: float = field(default_factory=time.perf_counter)
+    admitted_s: float = 0.0
+    first_token_s: float = 0.0
+    num_cached_tokens: int = 0
+
+    @property
+    def num_kv_tokens(self) -> int:
+        """Tokens whose keys and values are in the slot: all but the last sampled one."""
+        return self.scheduled.num_computed_tokens + max(0, len(self.output_ids) - 1)
+
+    def all_hashes(self) -> list[bytes]:
+        """Block hashes of prompt and output, as far as their KV is computed."""
+        tokens = np.concatenate([self.prompt.token_ids, np.asarray(self.output_ids[:-1], dtype=np.int64)])
+        return block_hashes(tokens, self.prompt.media, self.prompt.namespace)

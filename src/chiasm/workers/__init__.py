@@ -1,0 +1,1 @@
+"""Stage workers: they speak the worker contract on one side and drive an engine on the other."""

@@ -1,0 +1,57 @@
+from hypothesis import given
+from hypothesis import strategies as st
+
+from chiasm.cache.block_pool import BlockPool
+
+
+def chain(name: str, length: int) -> list[bytes]:
+    return [f"{name}{i}".encode() for i in range(length)]
+
+
+def test_match_finds_the_longest_prefix_only():
+    pool = BlockPool(8)
+    pool.insert(chain("a", 3))
+    assert len(pool.match(chain("a", 5))) == 3
+    assert pool.match([b"x", *chain("a", 3)]) == []
+
+
+def test_insert_returns_only_what_must_be_filled():
+    pool = BlockPool(8)
+    assert [i for i, _ in pool.insert(chain("a", 2))] == [0, 1]
+    assert [i for i, _ in pool.insert(chain("a", 4))] == [2, 3]
+
+
+def test_the_least_recently_used_chain_goes_first_and_from_its_end():
+    pool = BlockPool(4)
+    pool.insert(chain("a", 2))
+    pool.insert(chain("b", 2))
+    pool.match(chain("a", 2))
+    pool.insert(chain("c", 1))
+    assert len(pool.match(chain("a", 2))) == 2
+    assert len(pool.match(chain("b", 2))) == 1
+    assert pool.num_evicted == 1
+
+
+def test_a_prefix_longer_than_the_pool_keeps_its_start():
+    pool = BlockPool(2)
+    assert [i for i, _ in pool.insert(chain("a", 5))] == [0, 1]
+    assert len(pool.match(chain("a", 5))) == 2
+
+
+def test_an_empty_pool_holds_nothing():
+    pool = BlockPool(0)
+    assert pool.insert(chain("a", 2)) == []
+    assert pool.match(chain("a", 2)) == []
+
+
+@given(st.lists(st.tuples(st.sampled_from("abcd"), st.integers(0, 9), st.booleans()), max_size=60))
+def test_places_are_never_lost_nor_given_twice(operations):
+    pool = BlockPool(6)
+    content: dict[int, bytes] = {}
+    for name, length, is_insert in operations:
+        hashes = chain(name, length)
+        if is_insert:
+            content.update({place: hashes[i] for i, place in pool.insert(hashes)})
+        else:
+            assert [content[place] for place in pool.match(hashes)] == hashes[: len(pool.match(hashes))]
+        pool.check_invariants()

@@ -1,0 +1,144 @@
+import random
+
+import pytest
+
+from chiasm.errors import OverloadedError
+from chiasm.scheduling.scheduler import Scheduler, Sequence, State, Step
+
+
+def scheduler(num_slots: int = 4, max_step_tokens: int = 32, max_waiting: int = 100) -> Scheduler:
+    return Scheduler(num_slots=num_slots, max_step_tokens=max_step_tokens, max_waiting=max_waiting)
+
+
+def nothing_cached(sequence: Sequence, slot: int) -> int:
+    return 0
+
+
+def run_step(s: Scheduler) -> Step:
+    step = s.plan(nothing_cached)
+    s.complete(step)
+    return step
+
+
+def test_a_long_prompt_is_computed_in_chunks_of_the_budget():
+    s = scheduler(max_step_tokens=32)
+    sequence = Sequence(0, 70)
+    s.add(sequence)
+    assert [run_step(s).chunks[0].num_tokens for _ in range(3)] == [32, 32, 6]
+    assert sequence.state is State.DECODING
+
+
+def test_decode_rows_come_first_and_shrink_the_chunk():
+    s = scheduler(max_step_tokens=32)
+    for key in range(3):
+        s.add(Sequence(key, 4))
+    run_step(s)
+    s.add(Sequence(3, 100))
+    step = s.plan(nothing_cached)
+    assert step.num_decoding == 3
+    assert [chunk.num_tokens for chunk in step.chunks] == [29]
+
+
+def test_decoding_never_waits_for_a_long_prefill():
+    s = scheduler(max_step_tokens=32)
+    s.add(Sequence(0, 4))
+    run_step(s)
+    s.add(Sequence(1, 1000))
+    while True:
+        step = s.plan(nothing_cached)
+        assert step.num_decoding >= 1
+        s.complete(step)
+        if step.num_decoding == 2:
+            break
+
+
+def test_cached_tokens_are_not_computed_again():
+    s = scheduler()
+    s.add(Sequence(0, 20))
+    step = s.plan(lambda sequence, slot: 16)
+    assert (step.chunks[0].start, step.chunks[0].num_tokens) == (16, 4)
+
+
+def test_first_come_first_served():
+    s = scheduler(num_slots=1, max_step_tokens=8)
+    order = []
+    for key in range(3):
+        s.add(Sequence(key, 4))
+    for _ in range(3):
+        chunk = run_step(s).chunks[0]
+        order.append(chunk.sequence.key)
+        s.end(chunk.sequence)
+    assert order == [0, 1, 2]
+
+
+def test_a_follower_starts_when_its_leader_decodes_or_has_ended():
+    s = scheduler()
+    leader = Sequence(0, 40)
+    s.add(leader)
+    s.add(Sequence(1, 40, after=leader))
+    s.add(Sequence(2, 4))
+    assert {chunk.sequence.key for chunk in run_step(s).chunks} == {0}  # the leader took the whole budget
+    s.complete(s.plan(nothing_cached))
+    assert leader.state is State.DECODING
+    assert {chunk.sequence.key for chunk in s.plan(nothing_cached).chunks} >= {1}
+
+
+def test_a_follower_of_a_cancelled_leader_still_runs():
+    s = scheduler()
+    leader, follower = Sequence(0, 40), Sequence(1, 4)
+    follower.after = leader
+    s.add(leader)
+    s.add(follower)
+    s.end(leader)
+    assert run_step(s).chunks[0].sequence is follower
+
+
+def test_the_queue_is_bounded():
+    s = scheduler(max_waiting=2)
+    s.add(Sequence(0, 4))
+    s.add(Sequence(1, 4))
+    with pytest.raises(OverloadedError):
+        s.add(Sequence(2, 4))
+
+
+def test_ending_twice_is_harmless():
+    s = scheduler()
+    sequence = Sequence(0, 4)
+    s.add(sequence)
+    run_step(s)
+    s.end(sequence)
+    assert s.end(sequence) is None
+    assert s.slots.num_free == 4
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_any_history_ends_with_everything_free(seed):
+    rng = random.Random(seed)
+    s = scheduler(num_slots=3, max_step_tokens=16)
+    open_sequences: list[Sequence] = []
+    for key in range(40):
+        leader = rng.choice(open_sequences) if open_sequences and rng.random() < 0.3 else None
+        open_sequences.append(Sequence(key, rng.randint(1, 60), after=leader))
+        s.add(open_sequences[-1])
+        for _ in range(rng.randint(0, 4)):
+            step = s.plan(nothing_cached)
+            assert step.num_decoding + sum(chunk.num_tokens for chunk in step.chunks) <= 16
+            s.complete(step)
+            s.slots.check_invariants()
+        for sequence in [q for q in open_sequences if rng.random() < 0.15]:
+            s.end(sequence)
+            open_sequences.remove(sequence)
+            s.slots.check_invariants()
+    steps = 0
+    while s.has_work:
+        step = s.plan(nothing_cached)
+        assert not step.is_empty, "work is left but nothing runs"
+        for sequence, _ in s.complete(step):
+            s.end(sequence)
+        for slot in range(step.num_decoding - 1, -1, -1):
+            owner = s.slots.owner(slot)
+            for sequence in [q for q in open_sequences if q.key == owner]:
+                s.end(sequence)
+        steps += 1
+        assert steps < 2000
+    assert (s.slots.num_free, s.num_waiting, s.num_running) == (3, 0, 0)
