@@ -1,0 +1,75 @@
+"""What a request says about a medium, sorted by where its bytes come from."""
+
+import re
+from typing import Literal
+
+import msgspec
+
+from chiasm.errors import MediaRefusedError, UnsupportedMediaError
+from chiasm.media.data_url import data_url_label
+from chiasm.media.fetch.policy import HttpUrl, UrlPolicy
+
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]{0,15}):")
+
+
+class MediaReference(msgspec.Struct, frozen=True):
+    """One medium as a request names it. `param` is the JSON pointer of `url` in the request."""
+
+    kind: Literal["image", "video", "audio"]
+    url: str
+    param: str
+
+    def __repr__(self) -> str:  # the URL may be a payload or carry a signature
+        return f"MediaReference({self.kind}, {self.param})"
+
+
+class DataUrl(msgspec.Struct, frozen=True):
+    """A data URL whose head is in order; the payload is still encoded. `label` is the media type it claims."""
+
+    url: str
+    label: str
+
+    def __repr__(self) -> str:
+        return f"DataUrl({self.label})"
+
+
+class FileUrl(msgspec.Struct, frozen=True):
+    """A file URL, not yet looked at."""
+
+    url: str
+
+    def __repr__(self) -> str:
+        return "FileUrl()"
+
+
+def parse_reference(reference: MediaReference, policy: UrlPolicy) -> DataUrl | FileUrl | HttpUrl:
+    """Sort a reference by its scheme and refuse what policy forbids. Touches no network and no file.
+
+    Raises:
+        UnsupportedMediaError: Not an image.
+        MediaDecodeError: A data URL of another form than the accepted one.
+        MediaRefusedError: A scheme, host or port that is not allowed.
+    """
+    if reference.kind != "image":
+        raise UnsupportedMediaError(f"Media of kind '{reference.kind}' are not supported", hint="Send images")
+    url = reference.url
+    scheme = _scheme(url)
+    if scheme == "data":
+        return DataUrl(url, data_url_label(url))
+    if scheme == "file":
+        return FileUrl(url)
+    if scheme in ("http", "https"):
+        return policy.check(url)
+    raise MediaRefusedError(f"URLs of scheme '{scheme}' are not fetched", hint="Use https or a data URL")
+
+
+def _scheme(url: str) -> str:
+    match = _SCHEME.match(url)
+    if match is None:
+        raise MediaRefusedError(
+            "The reference has no scheme", hint="Use https://..., or data:image/png;base64,<data> for base64 data"
+        )
+    scheme = match.group(1)
+    if scheme != scheme.lower():
+        raise MediaRefusedError("The URL's scheme is not in lower case", hint=f"Write '{scheme.lower()}:'")
+    return scheme
