@@ -51,6 +51,7 @@ class MediaItem(msgspec.Struct, frozen=True, kw_only=True):
     """One medium of a request, checked and identified by the gateway.
 
     `identity` is the sha256 of the encoded bytes; `width` and `height` are pixels after EXIF rotation, from the header.
+    Of an animated picture only the first frame is used.
     """
 
     kind: Literal["image"] = "image"
@@ -58,4 +59,5 @@ class MediaItem(msgspec.Struct, frozen=True, kw_only=True):
     format: str
     width: Annotated[int, Meta(ge=1)]
     height: Annotated[int, Meta(ge=1)]
+    is_animated: bool = False
     source: InlineSource | EmbeddingHandle

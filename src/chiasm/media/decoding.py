@@ -1,0 +1,89 @@
+"""Decoding and preparing pictures in threads, with the memory of all requests together bounded."""
+
+import asyncio
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext, suppress
+
+from chiasm.errors import MediaDecodeError
+from chiasm.media.item_errors import naming_item
+from chiasm.media.picture.decode import decode_picture
+from chiasm.media.pixel_budget import PixelBudget
+from chiasm.media.prepare.base import ImagePreparer, PreparedImage
+from chiasm.observability.receipt import StageClock
+from chiasm.protocol.media import InlineSource, MediaItem
+from chiasm.settings import MediaSettings
+
+
+class PictureDecoder:
+    """Encoded items to the encoder's arrays, `decode_threads` at once. Belongs to one event loop.
+
+    Waits are bounded by the caller: cancel `prepare` when its request's deadline has passed.
+    """
+
+    def __init__(self, settings: MediaSettings) -> None:
+        self._settings = settings
+        self._pixels = PixelBudget(settings.max_decoding_pixels)
+        self._pool = ThreadPoolExecutor(settings.decode_threads, thread_name_prefix="chiasm-decode")
+        self.num_decoded = 0
+        self.num_failed = 0
+
+    @property
+    def num_decoding_pixels(self) -> int:
+        """Pixels of pictures in work or waiting for a thread; 0 when idle."""
+        return self._pixels.num_used
+
+    async def prepare(
+        self, item: MediaItem, preparer: ImagePreparer, clock: StageClock | None = None, index: int | None = None
+    ) -> PreparedImage:
+        """Decode an item and prepare it for the encoder.
+
+        Safe to cancel: what has not begun is dropped, what runs ends unheard, and its pixels are counted until then.
+
+        Args:
+            item: With its bytes inline.
+            preparer: Of the model that will encode it.
+            clock: Gets the spans 'decode_media' and 'prepare'.
+            index: The item's position in its request, for spans and errors.
+
+        Raises:
+            MediaError: The bytes are broken, of another size than the item states, or beyond a limit.
+        """
+        assert isinstance(item.source, InlineSource)  # a handle names an embedding: there is nothing to decode
+        loop = asyncio.get_running_loop()
+        share = await self._pixels.acquire(item.width * item.height)
+
+        def finish(future: Future[PreparedImage]) -> None:  # called once, also when the work never began
+            with suppress(RuntimeError):  # the loop is closed: nobody waits for pixels any more
+                loop.call_soon_threadsafe(self._finish, share, future)
+
+        try:
+            future = self._pool.submit(self._work, item, item.source.data, preparer, clock, index)
+        except RuntimeError:  # closed meanwhile
+            self._pixels.release(share)
+            raise
+        future.add_done_callback(finish)
+        return await asyncio.wrap_future(future)
+
+    def close(self) -> None:
+        """Drop what waits and let threads end after what they are at."""
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def _finish(self, share: int, future: Future[PreparedImage]) -> None:
+        self._pixels.release(share)
+        if not future.cancelled():
+            self.num_decoded += future.exception() is None
+            self.num_failed += future.exception() is not None
+
+    def _work(
+        self, item: MediaItem, data: bytes, preparer: ImagePreparer, clock: StageClock | None, index: int | None
+    ) -> PreparedImage:
+        def span(stage: str) -> AbstractContextManager[None]:
+            return nullcontext() if clock is None else clock.stage(stage, index)
+
+        with nullcontext() if index is None else naming_item(index):
+            with span("decode_media"):
+                image = decode_picture(data, self._settings)
+            if image.size != (item.width, item.height):
+                raise MediaDecodeError(f"The picture is {image.size}, but was announced as {(item.width, item.height)}")
+            with span("prepare"):
+                return preparer.prepare(image)

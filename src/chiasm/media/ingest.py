@@ -1,0 +1,158 @@
+"""The one door media come in through: references to checked, identified items, in order.
+
+Fetching and parsing happen here and nowhere else. Pixels are not decoded: what later stages need to know follows from
+the headers, and whether anything must be decoded at all is decided with the identities.
+"""
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
+from typing import TypeVar
+
+import msgspec
+
+from chiasm.errors import DeadlineExceededError, MediaError, MediaTooLargeError
+from chiasm.media.budget import EarlyLook, RequestBudget
+from chiasm.media.data_url import decode_data_url
+from chiasm.media.fetch.client import HttpFetcher
+from chiasm.media.fetch.files import read_file
+from chiasm.media.fetch.policy import HttpUrl, UrlPolicy
+from chiasm.media.fetch.resolver import Lookup, system_lookup
+from chiasm.media.identity import content_identity
+from chiasm.media.item_errors import naming_item
+from chiasm.media.picture.header import Header, read_header
+from chiasm.media.prepare.base import ImagePreparer
+from chiasm.media.reference import DataUrl, FileUrl, MediaReference, parse_reference
+from chiasm.observability.receipt import StageClock
+from chiasm.protocol.media import InlineSource, MediaItem
+from chiasm.settings import MediaSettings
+
+__all__ = ["MediaIngest", "MediaReference"]
+
+logger = logging.getLogger(__name__)
+_Result = TypeVar("_Result")
+
+
+class _Wanted(msgspec.Struct, frozen=True):
+    """A distinct reference: its first place in the request, and its position among the distinct ones."""
+
+    index: int
+    position: int
+    param: str
+    source: DataUrl | FileUrl | HttpUrl
+
+
+class MediaIngest:
+    """Turns the references of requests into items. Belongs to one event loop; `aclose` when done.
+
+    Work that blocks or computes runs in `decode_threads` threads; what waits for them is bounded by the number of
+    admitted requests. Without a preparer visual tokens are not limited.
+    """
+
+    def __init__(
+        self, settings: MediaSettings, preparer: ImagePreparer | None, *, lookup: Lookup = system_lookup
+    ) -> None:
+        self._settings = settings
+        self._preparer = preparer
+        self._policy = UrlPolicy(settings)
+        self._fetcher = HttpFetcher(settings, self._policy, lookup)
+        self._pool = ThreadPoolExecutor(settings.decode_threads, thread_name_prefix="chiasm-ingest")
+
+    async def collect(
+        self, references: Sequence[MediaReference], deadline_s: float, clock: StageClock | None = None
+    ) -> list[MediaItem]:
+        """Return one item per reference, in order.
+
+        Every reference is judged before the first is fetched. Then all are fetched at once, the same URL only once,
+        and the first failure cancels the rest. Cancelling the caller cancels all of them.
+
+        Args:
+            references: As they stand in the request.
+            deadline_s: Seconds that are left; a fetch is also held to the setting's own limit.
+            clock: Gets a 'fetch' span for each item that is not a repetition.
+
+        Raises:
+            MediaError: One of the tree, with the item's index, its `param` and the cause.
+            DeadlineExceededError: The time passed outside of any fetch.
+        """
+        wanted = self._distinct(references)
+        counts = Counter(reference.url for reference in references)
+        budget = RequestBudget(self._settings, self._preparer, [counts[url] for url in wanted])
+        try:
+            async with asyncio.timeout(deadline_s), asyncio.TaskGroup() as group:
+                tasks = {
+                    url: group.create_task(self._item(one, budget, deadline_s, clock)) for url, one in wanted.items()
+                }
+        except TimeoutError:
+            raise DeadlineExceededError(f"The media of the request took longer than {deadline_s:.3g} s") from None
+        except BaseExceptionGroup as failures:
+            raise _first_failure(failures) from None
+        return [tasks[reference.url].result() for reference in references]
+
+    async def aclose(self) -> None:
+        """Close connections and threads. Open `collect` calls should have ended."""
+        await self._fetcher.aclose()
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def _distinct(self, references: Sequence[MediaReference]) -> dict[str, _Wanted]:
+        if len(references) > self._settings.max_items:
+            raise MediaTooLargeError(
+                f"The request has {len(references)} media items; the limit is {self._settings.max_items}"
+            )
+        wanted: dict[str, _Wanted] = {}
+        for index, reference in enumerate(references):
+            with naming_item(index, reference.param):
+                source = parse_reference(reference, self._policy)
+            wanted.setdefault(reference.url, _Wanted(index, len(wanted), reference.param, source))
+        return wanted
+
+    async def _item(
+        self, wanted: _Wanted, budget: RequestBudget, timeout_s: float, clock: StageClock | None
+    ) -> MediaItem:
+        span = nullcontext() if clock is None else clock.stage("fetch", wanted.index)
+        with naming_item(wanted.index, wanted.param), span:
+            data, label = await self._bytes(wanted.source, EarlyLook(budget, wanted.position), timeout_s)
+            budget.take_bytes(wanted.position, len(data))
+            identity, header = await self._in_pool(_inspect, data)
+            budget.take_picture(wanted.position, header)
+        _log_mislabelled(wanted.index, label, header.format)
+        return MediaItem(
+            identity=identity,
+            format=header.format,
+            width=header.width,
+            height=header.height,
+            is_animated=header.is_animated,
+            source=InlineSource(data),
+        )
+
+    async def _bytes(
+        self, source: DataUrl | FileUrl | HttpUrl, look: EarlyLook, timeout_s: float
+    ) -> tuple[bytes, str | None]:
+        """The encoded bytes and the media type they are said to be of."""
+        if isinstance(source, DataUrl):
+            return await self._in_pool(decode_data_url, source.url, self._settings.max_item_bytes), source.label
+        if isinstance(source, FileUrl):
+            root, limit = self._settings.allowed_root, self._settings.max_item_bytes
+            return await self._in_pool(read_file, source.url, root, limit), None
+        download = await self._fetcher.fetch(source, timeout_s, look)
+        return download.data, download.label
+
+    async def _in_pool(self, work: Callable[..., _Result], *arguments: object) -> _Result:
+        return await asyncio.get_running_loop().run_in_executor(self._pool, work, *arguments)
+
+
+def _inspect(data: bytes) -> tuple[str, Header]:
+    return content_identity(data), read_header(data)
+
+
+def _first_failure(failures: BaseExceptionGroup[BaseException]) -> BaseException:
+    """Of failures at the same time that of the first item; one that is no `MediaError` goes before all."""
+    return min(failures.exceptions, key=lambda error: -1 if not isinstance(error, MediaError) else error.item or 0)
+
+
+def _log_mislabelled(index: int, label: str | None, kind: str) -> None:
+    if label is not None and label not in (f"image/{kind}", "image/jpg" if kind == "jpeg" else None):
+        logger.info("Media item %d holds %s, labelled %r", index, kind, label[:64])

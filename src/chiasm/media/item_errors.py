@@ -1,0 +1,19 @@
+"""Say which item of a request an error is about."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from chiasm.errors import MediaError
+
+
+@contextmanager
+def naming_item(index: int, param: str | None = None) -> Iterator[None]:
+    """Re-raise a `MediaError` from the block with the item's index in message and field, and with `param`."""
+    try:
+        yield
+    except MediaError as error:
+        if error.item is not None:
+            raise
+        raise type(error)(
+            f"Media item {index}: {error.message}", hint=error.hint, param=param or error.param, item=index
+        ) from error
