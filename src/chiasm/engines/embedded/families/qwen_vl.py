@@ -1,4 +1,4 @@
-"""What Qwen2-VL, Qwen2.5-VL and Qwen3-VL share: a patch list with a grid, M-RoPE, a picture as one run of tokens."""
+"""What Qwen2-VL, Qwen2.5-VL and Qwen3-VL share: a list of patches with a grid, and M-RoPE."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,11 +11,9 @@ from torch import nn
 from torch.nn import functional
 
 from chiasm.engines.embedded.families.base import LoadedModel, PlacedImage
-from chiasm.engines.embedded.families.loading import read_weights
+from chiasm.engines.embedded.families.pictures import PictureFamily, pixel_values
 from chiasm.engines.embedded.mrope import frequency_axes, mrope_positions
-from chiasm.errors import EngineStartError
-from chiasm.media.prepare.base import ImagePlan, ImagePreparer, PreparedImage
-from chiasm.media.prepare.registry import preparer_for
+from chiasm.media.prepare.base import PreparedImage
 
 
 class PatchLinear(nn.Module):
@@ -27,42 +25,24 @@ class PatchLinear(nn.Module):
 
     def __init__(self, convolution: nn.Conv3d) -> None:
         super().__init__()
-        self.weight = convolution.weight.detach().flatten(1)
-        self.bias = None if convolution.bias is None else convolution.bias.detach()
+        self.weight = nn.Parameter(convolution.weight.detach().flatten(1), requires_grad=False)
+        bias = convolution.bias
+        self.bias = None if bias is None else nn.Parameter(bias.detach(), requires_grad=False)
 
     def forward(self, patches: torch.Tensor) -> torch.Tensor:
         """[patches, channels x frames x side x side] to [patches, hidden_size]."""
         return functional.linear(patches.to(self.weight.dtype), self.weight, self.bias)
 
 
-class QwenVL:
+class QwenVL(PictureFamily):
     """Base of the Qwen-VL families; a family adds its name, its model class and its frequency layout."""
 
-    model_class: ClassVar[Any]
     interleaved_frequencies: ClassVar[bool]
 
     def __init__(self, directory: Path, config: Any) -> None:
-        self._directory = directory
-        self._config = config
-        preparer = preparer_for(directory)
-        if preparer is None:
-            raise EngineStartError(
-                f"{directory.name} has no preprocessor_config.json", hint="copy it from the original model"
-            )
-        self._preparer = preparer
-        self._frequency_axes = frequency_axes(
-            config.text_config.rope_parameters["mrope_section"], interleaved=self.interleaved_frequencies
-        )
-
-    @property
-    def preparer(self) -> ImagePreparer:
-        """See `Family`."""
-        return self._preparer
-
-    @property
-    def image_token_id(self) -> int:
-        """See `Family`."""
-        return int(self._config.image_token_id)
+        super().__init__(directory, config)
+        sections = config.text_config.rope_parameters["mrope_section"]
+        self._frequency_axes = frequency_axes(sections, interleaved=self.interleaved_frequencies)
 
     @property
     def num_deepstack_levels(self) -> int:
@@ -74,17 +54,13 @@ class QwenVL:
         """See `Family`."""
         return self._frequency_axes
 
-    def expand(self, plan: ImagePlan) -> list[int]:
-        """See `Family`."""
-        return [self.image_token_id] * plan.num_embeddings
-
     def positions(self, num_tokens: int, images: Sequence[PlacedImage]) -> tuple[NDArray[np.int64], int]:
         """See `Family`."""
         return mrope_positions(num_tokens, images)
 
     def load(self, dtype: torch.dtype) -> LoadedModel:
         """See `Family`."""
-        model = read_weights(self.model_class, self._directory, self._config, dtype)
+        model = self._read(dtype)
         vision = model.model.visual
         vision.patch_embed = PatchLinear(vision.patch_embed.proj)
         return LoadedModel(text=model.model.language_model, lm_head=model.lm_head.weight, vision=vision)
@@ -93,8 +69,7 @@ class QwenVL:
     def encode(self, model: LoadedModel, images: Sequence[PreparedImage]) -> list[torch.Tensor]:
         """See `Family`."""
         vision: Any = model.vision
-        patches = torch.cat([torch.from_numpy(image.arrays["pixel_values"]) for image in images])
         grids = torch.tensor([image.plan.grid_thw for image in images], device=vision.device)
-        output = vision(patches.to(vision.device, vision.dtype), grid_thw=grids)
+        output = vision(pixel_values(images, vision), grid_thw=grids)
         levels = [output.pooler_output, *(getattr(output, "deepstack_features", None) or ())]
         return list(torch.split(torch.cat(levels, -1), [image.plan.num_embeddings for image in images]))

@@ -9,7 +9,17 @@ from chiasm.errors import EngineStartError, UnsupportedModelError
 from chiasm.media.prepare.model_files import read_json
 
 _FAMILIES: dict[str, tuple[str, str]] = {
+    "qwen2_vl": ("qwen2_vl", "Qwen2VL"),
+    "qwen2_5_vl": ("qwen2_5_vl", "Qwen25VL"),
     "qwen3_vl": ("qwen3_vl", "Qwen3VL"),
+    "idefics3": ("idefics3", "Idefics3"),
+    "smolvlm": ("idefics3", "SmolVLM"),
+    "llava": ("llava", "Llava"),
+    "llava_onevision": ("llava_onevision", "LlavaOnevision"),
+    "llama": ("causal", "Causal"),
+    "mistral": ("causal", "Causal"),
+    "qwen2": ("causal", "Causal"),
+    "qwen3": ("causal", "Causal"),
 }
 """Model type -> (module in this package, class)."""
 
