@@ -13,6 +13,7 @@ from chiasm.engines.embedded.engine import EmbeddedEngine, PlannedRequest, Progr
 from chiasm.engines.embedded.sequence import Sequence
 from chiasm.errors import DeadlineExceededError, UnsupportedMediaError
 from chiasm.media.decoding import PictureDecoder
+from chiasm.media.prepare.base import ImagePreparer
 from chiasm.observability.receipt import StageClock
 from chiasm.protocol.generation import GenerateEvent, GenerateRequest, RequestFinished, Usage
 from chiasm.protocol.media import EmbeddingHandle
@@ -77,6 +78,11 @@ class LocalWorker:
     def info(self) -> WorkerInfo:
         """See `Worker`."""
         return self._info
+
+    @property
+    def preparer(self) -> ImagePreparer | None:
+        """How pictures are prepared; None for a text-only model."""
+        return self._engine.preparer
 
     def stats(self) -> WorkerStats:
         """See `Worker`."""

@@ -12,7 +12,7 @@ from chiasm.cache.block_pool import BlockPool
 from chiasm.engines.embedded.attention import decode_rows
 from chiasm.engines.embedded.decoder import Decoder, DeepstackRows, Rotary
 from chiasm.engines.embedded.kv import PrefixBlocks, SlotKV
-from chiasm.engines.embedded.sampling.sampler import SampledToken, sample
+from chiasm.engines.embedded.sampling.sampler import Outcome, sample
 from chiasm.engines.embedded.sequence import Sequence
 from chiasm.errors import ChiasmError, EngineStepError
 from chiasm.protocol.generation import ChoiceFinished
@@ -82,17 +82,17 @@ class EngineCore:
         rows = [self._owner(slot) for slot in range(step.num_decoding)]
         finishing = [self._sequences[chunk.sequence.key] for chunk in step.chunks if chunk.is_last]
         try:
-            sampled = self._compute(step, [*rows, *finishing])
+            outcomes = self._compute(step, [*rows, *finishing])
         except Exception as error:  # noqa: BLE001 - the engine's border: whatever the model raises ends this step only
             self._abandon(step, rows, error)
             return
         self._count(step)
         for scheduled, move in self.scheduler.complete(step):
             self._start_decoding(self._sequences[scheduled.key], move)
-        self._hand_out([*rows, *finishing], sampled)
+        self._hand_out([*rows, *finishing], outcomes)
         self._keep_prefixes(finishing)
 
-    def _compute(self, step: Step, sampling: Seq[Sequence]) -> list[SampledToken]:
+    def _compute(self, step: Step, sampling: Seq[Sequence]) -> list[Outcome]:
         hidden = self._forward(step)
         if not sampling:
             return []
@@ -162,18 +162,18 @@ class EngineCore:
         self._next_position[slot] = sequence.prompt.next_position - 1
         sequence.first_token_s = time.perf_counter()
 
-    def _hand_out(self, sequences: Seq[Sequence], sampled: Seq[SampledToken]) -> None:
+    def _hand_out(self, sequences: Seq[Sequence], outcomes: Seq[Outcome]) -> None:
         ended = []
-        for sequence, token in zip(sequences, sampled, strict=True):
-            if token.error is not None:
-                self._fail(sequence, EngineStepError(token.error))
+        for sequence, outcome in zip(sequences, outcomes, strict=True):
+            if isinstance(outcome, ChiasmError):
+                self._fail(sequence, outcome)
                 continue
-            sequence.output_ids.append(token.token_id)
+            sequence.output_ids.append(outcome.token_id)
             slot = self.scheduler.slots.slot(sequence.scheduled.key)
-            self._next_token[slot] = token.token_id
+            self._next_token[slot] = outcome.token_id
             self._context[slot] += 1
             self._next_position[slot] += 1
-            events = sequence.output.push(token)
+            events = sequence.output.push(outcome)
             sequence.sink.push(events)
             if events and isinstance(events[-1], ChoiceFinished):
                 ended.append(sequence)
