@@ -19,7 +19,7 @@ def test_the_drawing_is_the_tree():
 
 def test_the_table_is_the_tree():
     page = (ROOT / "docs" / "reference" / "errors.md").read_text("utf-8")
-    rows = re.findall(r"^\| ((?:- )*)`(\w+)` \| `(\w+)` \|", page, flags=re.MULTILINE)
+    rows = re.findall(r"^\| ((?:- )*)`(\w+)` \| `(\w+)` \| \d+ \|", page, flags=re.MULTILINE)
     assert [(indent.count("-"), name) for indent, name, _ in rows] == _classes(ChiasmError)
     assert all(getattr(errors, name).code == code for _, name, code in rows)
 
