@@ -1,0 +1,74 @@
+"""The ASGI application: which path leads where."""
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from chiasm.errors import ChiasmError
+from chiasm.gateway.auth import Authentication
+from chiasm.gateway.errors import error_body, error_headers, fault_body, status_of
+from chiasm.gateway.exchange.endpoint import GenerationEndpoint
+from chiasm.gateway.openai.chat import ChatDialect
+from chiasm.gateway.openai.completions import CompletionDialect
+from chiasm.gateway.routes.debug import DebugRoutes
+from chiasm.gateway.routes.health import HealthRoutes
+from chiasm.gateway.routes.json_response import json_response
+from chiasm.gateway.routes.models import ModelRoutes
+from chiasm.gateway.routes.openapi import openapi
+from chiasm.gateway.state import Gateway, Ingest
+from chiasm.protocol.worker import Worker
+from chiasm.settings import GatewaySettings
+
+
+def create_app(worker: Worker, ingest: Ingest, settings: GatewaySettings) -> Starlette:
+    """Build the application. The caller owns worker and ingest and closes them after the server has stopped.
+
+    `app.state.gateway` is the `chiasm.gateway.state.Gateway`; its `drain` begins a graceful stop.
+    """
+    gateway = Gateway(worker, ingest, settings)
+    app = Starlette(
+        routes=_routes(gateway),
+        middleware=[Middleware(Authentication, api_keys=settings.api_keys)],
+        exception_handlers={HTTPException: _http_fault, ChiasmError: _error, Exception: _internal},
+    )
+    app.router.redirect_slashes = False  # a path has one spelling
+    app.state.gateway = gateway
+    return app
+
+
+def _routes(gateway: Gateway) -> list[Route]:
+    models, health, debug = ModelRoutes(gateway), HealthRoutes(gateway), DebugRoutes(gateway)
+    chat, completions = GenerationEndpoint(gateway, ChatDialect()), GenerationEndpoint(gateway, CompletionDialect())
+    return [
+        Route("/v1/chat/completions", chat, methods=["POST"]),
+        Route("/v1/completions", completions, methods=["POST"]),
+        Route("/v1/models", models.list),
+        Route("/v1/models/{id:path}", models.entry),
+        Route("/health", health.health),
+        Route("/ready", health.ready),
+        Route("/version", health.version),
+        Route("/metrics", health.metrics),
+        Route("/debug/receipts", debug.receipts),
+        Route("/debug/receipts/{id}", debug.receipt),
+        Route("/openapi.json", openapi),
+    ]
+
+
+async def _http_fault(_request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    message = {404: "No such path", 405: "This path takes another method"}.get(error.status_code, error.detail)
+    headers = dict(error.headers) if error.headers else None
+    return json_response(fault_body(error.status_code, message, "GET /openapi.json"), error.status_code, headers)
+
+
+async def _error(_request: Request, error: Exception) -> Response:
+    assert isinstance(error, ChiasmError)
+    headers = {name.decode(): value.decode() for name, value in error_headers(error)}
+    return json_response(error_body(error), status_of(error), headers)
+
+
+async def _internal(_request: Request, _error: Exception) -> Response:
+    return json_response(error_body(ChiasmError("Internal error")), 500)

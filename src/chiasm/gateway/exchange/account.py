@@ -1,0 +1,80 @@
+"""What one request cost: its clock, its counts, and the receipt they come to."""
+
+from collections.abc import Iterable
+
+from chiasm.observability.receipt import Receipt, Span, StageClock, attribute
+from chiasm.protocol.generation import GenerateEvent, RequestFinished, Usage
+
+FINISHED = "finished"
+_NOTHING = Usage(num_prompt_tokens=0, num_output_tokens=0)
+
+
+class Account:
+    """Collects stage times and token counts while a request is served. Its clock starts when it is made."""
+
+    def __init__(self, request_id: str, model: str) -> None:
+        self._request_id = request_id
+        self._model = model
+        self._dispatched_s = 0.0
+        self._ttft_s: float | None = None
+        self.clock = StageClock()
+        self.usage = _NOTHING
+        self.num_items = 0
+
+    def dispatched(self) -> None:
+        """Note that the worker gets the request now: the zero of the worker's spans."""
+        self._dispatched_s = self.clock.now_s()
+
+    def first_token(self) -> None:
+        """Note that output of a stream has left the gateway. Only the first call counts."""
+        if self._ttft_s is None:
+            self._ttft_s = self.clock.now_s()
+
+    def add(self, batch: Iterable[GenerateEvent]) -> None:
+        """Take usage and spans from the ends of generations."""
+        for event in batch:
+            if isinstance(event, RequestFinished):
+                self.usage = _sum(self.usage, event.usage)
+                spans = [span.shifted(self._dispatched_s) for span in event.spans]
+                self.clock.spans.extend(spans)
+                if self._ttft_s is None:  # a whole response: its first token is there when its prompt was computed
+                    now_s = self.clock.now_s()
+                    self._ttft_s = min(now_s, max((s.end_s for s in spans if s.stage == "prefill"), default=now_s))
+
+    def receipt(self, outcome: str) -> Receipt:
+        """The receipt as of now. Without a first token, the stages are those of the whole time."""
+        e2e_s = self.clock.now_s()
+        until_s = e2e_s if self._ttft_s is None else self._ttft_s
+        stages_s = attribute(self.clock.spans, until_s)
+        usage = self.usage
+        return Receipt(
+            request_id=self._request_id,
+            model=self._model,
+            outcome=outcome,
+            ttft_s=self._ttft_s,
+            e2e_s=e2e_s,
+            stages_s=stages_s,
+            unaccounted_s=until_s - sum(stages_s.values()),
+            decode_s=e2e_s - until_s,
+            num_items=self.num_items,
+            num_visual_tokens=usage.num_visual_tokens,
+            num_prompt_tokens=usage.num_prompt_tokens,
+            num_cached_tokens=usage.num_cached_tokens,
+            num_output_tokens=usage.num_output_tokens,
+            num_cached_embeddings=usage.num_cached_embeddings,
+            spans=tuple(sorted(self.clock.spans, key=_start)),
+        )
+
+
+def _start(span: Span) -> float:
+    return span.start_s
+
+
+def _sum(first: Usage, second: Usage) -> Usage:
+    return Usage(
+        num_prompt_tokens=first.num_prompt_tokens + second.num_prompt_tokens,
+        num_output_tokens=first.num_output_tokens + second.num_output_tokens,
+        num_cached_tokens=first.num_cached_tokens + second.num_cached_tokens,
+        num_visual_tokens=first.num_visual_tokens + second.num_visual_tokens,
+        num_cached_embeddings=first.num_cached_embeddings + second.num_cached_embeddings,
+    )

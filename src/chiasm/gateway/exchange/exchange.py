@@ -1,0 +1,173 @@
+"""The life of one request: arrival, body, media, slot, generation, answer, and one ending."""
+
+import asyncio
+import secrets
+import time
+from contextlib import AsyncExitStack
+
+from starlette.types import Receive, Scope, Send
+
+from chiasm.errors import (
+    ChiasmError,
+    InvalidRequestError,
+    ModelNotFoundError,
+    RequestCancelledError,
+    UnsupportedMediaError,
+)
+from chiasm.gateway.errors import encode_error, error_body, error_headers, status_of
+from chiasm.gateway.exchange.account import FINISHED, Account
+from chiasm.gateway.exchange.generation import Generation
+from chiasm.gateway.exchange.limits import RequestLimits, read_body
+from chiasm.gateway.openai.answer import DONE
+from chiasm.gateway.openai.plan import Dialect, Heading, Plan, Writer
+from chiasm.gateway.reply import EventStreamReply, json_reply
+from chiasm.gateway.state import Gateway
+from chiasm.observability.logs import LOGGER
+from chiasm.observability.receipt import Receipt
+from chiasm.protocol.generation import GenerateEvent, GenerateRequest
+from chiasm.protocol.media import MediaItem
+
+_LAST_WORDS_TIMEOUT_S = 1.0
+
+
+class Exchange:
+    """Serves one request. `run` may be called once."""
+
+    def __init__(self, gateway: Gateway, dialect: Dialect, scope: Scope, receive: Receive, send: Send) -> None:
+        self._gateway = gateway
+        self._dialect = dialect
+        self._scope = scope
+        self._receive = receive
+        self._send = send
+        self._id = f"{dialect.id_prefix}-{secrets.token_hex(12)}"
+        self._account = Account(self._id, gateway.worker.info.model)
+        self._headers = [(b"x-chiasm-receipt-id", self._id.encode()), (b"x-request-id", self._id.encode())]
+        self._stream = EventStreamReply(send, self._headers)
+        self._finished: Receipt | None = None
+
+    async def run(self) -> None:
+        """Serve the request and record its one ending, whatever happens."""
+        outcome = RequestCancelledError.code
+        self._gateway.metrics.receive(self._dialect.name)
+        try:
+            with self._gateway.admission.open():
+                async with RequestLimits(self._gateway.settings.request_timeout_s) as limits:
+                    with self._gateway.interruptible(limits):
+                        await self._serve(limits)
+            outcome = FINISHED
+        except ChiasmError as error:
+            outcome = error.code
+            await self._refuse(error)
+        except Exception:  # noqa: BLE001 - the border: no fault may end a request without an answer
+            LOGGER.exception("request=%s failed inside the gateway", self._id)
+            failure = ChiasmError("Internal error", hint="The server's log has the details under the request's id")
+            outcome = failure.code
+            await self._refuse(failure)
+        finally:
+            self._gateway.end(self._dialect.name, self._receipt(outcome))
+
+    async def _serve(self, limits: RequestLimits) -> None:
+        body = await read_body(self._receive, self._scope["headers"], self._gateway.settings.max_body_bytes)
+        limits.watch(self._receive)
+        plan = self._dialect.plan(body)
+        del body  # megabytes of base64 need not live as long as the request
+        self._check(plan, limits)
+        items = await self._collect(plan, limits)
+        writer = self._dialect.writer(self._heading(), plan)
+        async with AsyncExitStack() as held:
+            with self._account.clock.stage("queue"):
+                await held.enter_async_context(self._gateway.admission.slot())
+            generation = Generation(self._gateway.worker, self._requests(plan, items, limits))
+            self._account.dispatched()
+            await held.enter_async_context(generation)
+            await self._relay(plan, generation, writer)
+        await self._close(plan, writer)
+
+    def _check(self, plan: Plan, limits: RequestLimits) -> None:
+        info, most_s = self._gateway.worker.info, self._gateway.settings.request_timeout_s
+        if plan.model is not None and plan.model != info.model:
+            raise ModelNotFoundError("This model is not served here", hint=f"Use '{info.model}'", param="/model")
+        if plan.references and not info.takes_images:
+            raise UnsupportedMediaError(
+                f"Media item 0: {info.model} takes no pictures", param=plan.references[0].param, item=0
+            )
+        if plan.timeout_s is not None:
+            if plan.timeout_s > most_s:
+                raise InvalidRequestError(
+                    f"timeout_s {plan.timeout_s:g} is more than this server's {most_s:g}", param="/chiasm/timeout_s"
+                )
+            limits.shorten(plan.timeout_s)
+
+    async def _collect(self, plan: Plan, limits: RequestLimits) -> tuple[MediaItem, ...]:
+        if not plan.references:
+            return ()
+        self._account.num_items = len(plan.references)
+        items = await self._gateway.ingest.collect(plan.references, limits.remaining_s, self._account.clock)
+        assert len(items) == len(plan.references)
+        for alias in plan.aliases:
+            self._gateway.aliases.bind(self._scope["tenant"], alias.name, items[alias.item].identity, alias.param)
+        return tuple(items)
+
+    def _requests(self, plan: Plan, items: tuple[MediaItem, ...], limits: RequestLimits) -> list[GenerateRequest]:
+        return [
+            GenerateRequest(
+                request_id=self._id if index == 0 else f"{self._id}-{index}",
+                prompt=prompt,
+                items=items,
+                sampling=plan.sampling,
+                stream=plan.is_stream,
+                timeout_s=limits.remaining_s,
+            )
+            for index, prompt in enumerate(plan.prompts)
+        ]
+
+    async def _relay(self, plan: Plan, generation: Generation, writer: Writer) -> None:
+        while batch := await generation.next_batch():
+            if plan.is_stream:
+                await self._write(writer, batch)
+            else:
+                writer.add(batch)
+            self._account.add(batch)
+
+    async def _write(self, writer: Writer, batch: list[GenerateEvent]) -> None:
+        data = writer.chunks(batch)
+        if self._stream.is_started:
+            if data:
+                await self._stream.write(data)
+        elif data:
+            with self._account.clock.stage("first_token"):
+                await self._stream.write(writer.opening() + data)
+            self._account.first_token()
+
+    async def _close(self, plan: Plan, writer: Writer) -> None:
+        self._finished = self._account.receipt(FINISHED)
+        receipt = self._finished if plan.wants_receipt else None
+        usage = self._account.usage
+        if plan.is_stream:
+            await self._stream.write(writer.closing(usage, receipt), is_last=True)
+        else:
+            await json_reply(self._send, 200, writer.whole(usage, receipt), self._headers)
+
+    async def _refuse(self, error: ChiasmError) -> None:
+        """Tell the client, if it still reads. A client that does not must not hold the request open."""
+        body = encode_error(error_body(error))
+        try:
+            async with asyncio.timeout(_LAST_WORDS_TIMEOUT_S):
+                if self._stream.is_started:
+                    await self._stream.write(b"data: " + body + b"\n\n" + DONE, is_last=True)
+                else:
+                    await json_reply(self._send, status_of(error), body, [*self._headers, *error_headers(error)])
+        except TimeoutError:
+            LOGGER.info("request=%s: the client did not read the error", self._id)
+
+    def _receipt(self, outcome: str) -> Receipt:
+        """The receipt to keep; for a finished request the very one its response may carry."""
+        if outcome == FINISHED and self._finished is not None:
+            return self._finished
+        return self._account.receipt(outcome)
+
+    def _heading(self) -> Heading:
+        info = self._gateway.worker.info
+        return Heading(
+            id=self._id, created=int(time.time()), model=info.model, system_fingerprint=f"chiasm-{info.model_revision}"
+        )

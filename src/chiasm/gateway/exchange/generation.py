@@ -1,0 +1,118 @@
+"""The worker's side of one request: one stream of event batches from one or several generations."""
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import aclosing
+from types import TracebackType
+from typing import Any, cast
+
+import msgspec
+
+from chiasm.errors import EngineError
+from chiasm.protocol.generation import (
+    ChoiceFinished,
+    GenerateEvent,
+    GenerateRequest,
+    RequestFinished,
+    TokenEvent,
+)
+from chiasm.protocol.worker import Worker
+
+_MAX_READ_AHEAD = 256
+_CLOSE_TIMEOUT_S = 5.0
+
+
+class Generation:
+    """Reads workers' events as they come and hands them out in batches.
+
+    A reader that keeps up gets one event a batch. One that is behind, because the client reads slowly or the loop is
+    busy, gets all that has gathered: fewer, larger writes. Reading pauses at `_MAX_READ_AHEAD` events.
+
+    Leaving the context cancels what still runs and waits until the worker has let go of it.
+    """
+
+    def __init__(self, worker: Worker, requests: Sequence[GenerateRequest]) -> None:
+        self._worker = worker
+        self._requests = requests
+        self._readers: list[asyncio.Task[None]] = []
+        self._ready: list[GenerateEvent] = []
+        self._num_reading = len(requests)
+        self._failure: BaseException | None = None
+        self._arrived = asyncio.Event()
+        self._taken = asyncio.Event()
+
+    async def __aenter__(self) -> "Generation":
+        for index, request in enumerate(self._requests):
+            self._readers.append(asyncio.create_task(self._read(request, index * request.sampling.n)))
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for reader in self._readers:
+            reader.cancel()
+        await asyncio.wait(self._readers, timeout=_CLOSE_TIMEOUT_S)
+
+    async def next_batch(self) -> list[GenerateEvent]:
+        """Return the events that have come, at least one; none once every generation has finished.
+
+        Choices are numbered over all generations: those of the second follow those of the first. Raises what the
+        worker raised, after the events before it.
+        """
+        while not self._ready:
+            if self._failure is not None:
+                raise self._failure
+            if self._num_reading == 0:
+                return []
+            self._arrived.clear()
+            await self._arrived.wait()
+        batch, self._ready = self._ready, []
+        self._taken.set()
+        return merge_adjacent(batch) if len(batch) > 1 else batch
+
+    async def _read(self, request: GenerateRequest, first_choice: int) -> None:
+        is_finished = False
+        try:
+            async with aclosing(cast("Any", self._worker.generate(request))) as events:
+                async for event in events:
+                    self._ready.append(_renumbered(event, first_choice) if first_choice else event)
+                    self._arrived.set()
+                    is_finished = isinstance(event, RequestFinished)
+                    if len(self._ready) >= _MAX_READ_AHEAD:
+                        await self._until_taken()
+            if not is_finished:
+                raise EngineError("The engine's stream ended without a result")
+        except Exception as error:  # noqa: BLE001 - `next_batch` raises it
+            self._failure = self._failure or error
+        finally:
+            self._num_reading -= 1
+            self._arrived.set()
+
+    async def _until_taken(self) -> None:
+        self._taken.clear()
+        await self._taken.wait()
+
+
+def merge_adjacent(events: list[GenerateEvent]) -> list[GenerateEvent]:
+    """Join runs of token events of the same choice; the order of everything else stays."""
+    merged: list[GenerateEvent] = []
+    for event in events:
+        last = merged[-1] if merged else None
+        if isinstance(event, TokenEvent) and isinstance(last, TokenEvent) and event.choice == last.choice:
+            merged[-1] = _joined(last, event)
+        else:
+            merged.append(event)
+    return merged
+
+
+def _joined(first: TokenEvent, second: TokenEvent) -> TokenEvent:
+    logprobs = None
+    if first.logprobs is not None or second.logprobs is not None:
+        logprobs = (first.logprobs or ()) + (second.logprobs or ())
+    return TokenEvent(first.choice, first.text + second.text, first.token_ids + second.token_ids, logprobs)
+
+
+def _renumbered(event: GenerateEvent, first_choice: int) -> GenerateEvent:
+    if isinstance(event, TokenEvent | ChoiceFinished):
+        return msgspec.structs.replace(event, choice=event.choice + first_choice)
+    return event

@@ -1,0 +1,9 @@
+"""JSON responses of the simple routes."""
+
+import msgspec
+from starlette.responses import Response
+
+
+def json_response(body: object, status: int = 200, headers: dict[str, str] | None = None) -> Response:
+    """Encode `body` as the whole response."""
+    return Response(msgspec.json.encode(body), status, headers, media_type="application/json")

@@ -1,0 +1,95 @@
+"""What all routes share."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Protocol
+
+import msgspec
+
+from chiasm.errors import ChiasmError, ShuttingDownError
+from chiasm.gateway.admission import Admission
+from chiasm.gateway.aliases import MediaAliases
+from chiasm.gateway.receipts import ReceiptRing
+from chiasm.media.reference import MediaReference
+from chiasm.observability.logs import log_receipt
+from chiasm.observability.metrics import GatewayMetrics
+from chiasm.observability.receipt import Receipt, StageClock
+from chiasm.protocol.media import MediaItem
+from chiasm.protocol.worker import Worker
+from chiasm.settings import GatewaySettings
+
+
+class Ingest(Protocol):
+    """Where media come from; `chiasm.media.ingest.MediaIngest`, or a stand-in in tests."""
+
+    async def collect(
+        self, references: Sequence[MediaReference], deadline_s: float, clock: StageClock
+    ) -> list[MediaItem]:
+        """Return one checked item per reference, in order. Raises `MediaError`. Safe to cancel."""
+        ...
+
+
+class Interruptible(Protocol):
+    """A request that can be ended from outside."""
+
+    def interrupt(self, error: ChiasmError) -> None:
+        """End it with `error`."""
+        ...
+
+
+class Gateway:
+    """One served model and everything that is counted about it. Lives on one event loop."""
+
+    def __init__(self, worker: Worker, ingest: Ingest, settings: GatewaySettings) -> None:
+        self.worker = worker
+        self.ingest = ingest
+        self.settings = settings
+        self.admission = Admission(settings.max_running_requests, settings.max_queued_requests)
+        self.receipts = ReceiptRing(settings.max_receipts)
+        self.aliases = MediaAliases()
+        self._interruptible: set[Interruptible] = set()
+        self.metrics = GatewayMetrics(self._levels, self._worker_levels, self._worker_totals)
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether new requests are taken."""
+        return not self.admission.is_closed and self.worker.stats().is_healthy
+
+    def drain(self) -> None:
+        """Take no new requests; those open may finish. `admission.wait_idle` says when they have."""
+        self.admission.close()
+
+    def abort(self) -> None:
+        """End all open requests now, each with `ShuttingDownError`."""
+        for request in list(self._interruptible):
+            request.interrupt(ShuttingDownError("The server stopped before the request was finished"))
+
+    @contextmanager
+    def interruptible(self, request: Interruptible) -> Iterator[None]:
+        """Let `abort` reach a request inside the block."""
+        self._interruptible.add(request)
+        try:
+            yield
+        finally:
+            self._interruptible.discard(request)
+
+    def end(self, endpoint: str, receipt: Receipt) -> None:
+        """Record the only ending of a request: counters, receipt, log line."""
+        self.metrics.end(endpoint, receipt)
+        self.receipts.add(receipt)
+        log_receipt(endpoint, receipt)
+
+    def _levels(self) -> Mapping[str, float]:
+        return {
+            "requests_open": self.admission.num_open,
+            "requests_running": self.admission.num_running,
+            "requests_queued": self.admission.num_queued,
+            "ready": self.is_ready,
+        }
+
+    def _worker_levels(self) -> Mapping[str, float]:
+        stats = msgspec.structs.asdict(self.worker.stats())
+        return {name.removeprefix("num_"): float(value) for name, value in stats.items() if name != "totals"}
+
+    def _worker_totals(self) -> Mapping[str, float]:
+        return self.worker.stats().totals

@@ -1,0 +1,80 @@
+"""Metric names, each with its unit, and where they are counted. One registry per application, so tests do not share."""
+
+from collections.abc import Callable, Iterator, Mapping
+
+from prometheus_client import CollectorRegistry, Counter, Histogram
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
+
+from chiasm.observability.receipt import Receipt
+
+_LATENCY_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.2, 0.3, 0.5, 0.75, 1, 1.5, 2, 3, 5, 7.5, 10, 20, 30, 60, 120)
+
+Levels = Callable[[], Mapping[str, float]]
+
+
+class GatewayMetrics:
+    """Counters and histograms of requests, and a view of levels that others hold.
+
+    Every request counted in `chiasm_requests_received_total` is counted once in `chiasm_requests_total`, by outcome.
+    """
+
+    def __init__(self, levels: Levels, worker_levels: Levels, worker_totals: Levels) -> None:
+        """Take callables that return name -> value: what gateway and worker hold now, and the worker's counts."""
+        self.registry = CollectorRegistry()
+        self.registry.register(_Levels(levels, worker_levels, worker_totals))
+        self._received = self._counter("requests_received", "Requests that reached an endpoint.", ["endpoint"])
+        self._ended = self._counter("requests", "Requests that ended.", ["endpoint", "outcome"])
+        self._ttft_s = self._histogram("ttft_seconds", "Arrival to first token.", ["endpoint"])
+        self._e2e_s = self._histogram("e2e_seconds", "Arrival to end of finished requests.", ["endpoint"])
+        self._stage_s = self._histogram("stage_seconds", "Time to first token charged to a stage.", ["stage"])
+        self._items = self._counter("media_items", "Media items of requests.")
+        self._prompt_tokens = self._counter("prompt_tokens", "Prompt tokens of finished requests.")
+        self._visual_tokens = self._counter("visual_tokens", "Of the prompt tokens, those of pictures.")
+        self._cached_tokens = self._counter("cached_tokens", "Of the prompt tokens, those found in the prefix cache.")
+        self._cached_embeddings = self._counter("cached_embeddings", "Pictures not encoded, since cached.")
+        self._output_tokens = self._counter("output_tokens", "Tokens generated for finished requests.")
+
+    def receive(self, endpoint: str) -> None:
+        """Count a request that arrived; `end` follows exactly once."""
+        self._received.labels(endpoint).inc()
+
+    def end(self, endpoint: str, receipt: Receipt) -> None:
+        """Count a request's only ending."""
+        self._ended.labels(endpoint, receipt.outcome).inc()
+        if receipt.ttft_s is not None:
+            self._ttft_s.labels(endpoint).observe(receipt.ttft_s)
+            for stage, seconds in receipt.stages_s.items():
+                self._stage_s.labels(stage).observe(seconds)
+        if receipt.outcome == "finished":
+            self._e2e_s.labels(endpoint).observe(receipt.e2e_s)
+        self._items.inc(receipt.num_items)
+        self._prompt_tokens.inc(receipt.num_prompt_tokens)
+        self._visual_tokens.inc(receipt.num_visual_tokens)
+        self._cached_tokens.inc(receipt.num_cached_tokens)
+        self._cached_embeddings.inc(receipt.num_cached_embeddings)
+        self._output_tokens.inc(receipt.num_output_tokens)
+
+    def _counter(self, name: str, meaning: str, labels: list[str] | None = None) -> Counter:
+        return Counter(f"chiasm_{name}", meaning, labels or [], registry=self.registry)
+
+    def _histogram(self, name: str, meaning: str, labels: list[str]) -> Histogram:
+        return Histogram(f"chiasm_{name}", meaning, labels, registry=self.registry, buckets=_LATENCY_S)
+
+
+class _Levels(Collector):
+    """Reads levels when they are scraped, so that nothing is kept up to date in between."""
+
+    def __init__(self, levels: Levels, worker_levels: Levels, worker_totals: Levels) -> None:
+        self._levels = levels
+        self._worker_levels = worker_levels
+        self._worker_totals = worker_totals
+
+    def collect(self) -> Iterator[Metric]:
+        for name, value in self._levels().items():
+            yield GaugeMetricFamily(f"chiasm_{name}", name.replace("_", " "), value=value)
+        for name, value in self._worker_levels().items():
+            yield GaugeMetricFamily(f"chiasm_worker_{name}", name.replace("_", " "), value=value)
+        for name, value in self._worker_totals().items():
+            yield CounterMetricFamily(f"chiasm_worker_{name}", name.replace("_", " "), value=value)
