@@ -14,7 +14,7 @@ import pybase64
 from PIL import Image
 
 from chiasm.errors import EngineDeadError, InvalidRequestError
-from chiasm.gateway.account import FINISHED, Account
+from chiasm.gateway.exchange.account import FINISHED, Account
 from chiasm.gateway.openai.chat import ChatDialect
 from chiasm.gateway.openai.completions import CompletionDialect
 from chiasm.gateway.openai.plan import Dialect, Plan
@@ -213,7 +213,7 @@ def _part(part: dict[str, Any]) -> dict[str, Any]:
     if part.get("type") != "image":
         return part
     data = pybase64.b64encode(_encoded(part.get("image"))).decode()
-    return {"type": "image_url", "image_url": {"url": f"data:;base64,{data}"}}
+    return {"type": "image_url", "image_url": {"url": f"data:application/octet-stream;base64,{data}"}}
 
 
 def _encoded(image: Any) -> bytes:
