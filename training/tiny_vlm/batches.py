@@ -136,6 +136,7 @@ class Batch:
 
     packed: Packed
     answer: Tensor  # (T,) index of the answer a token belongs to, over the whole batch, or -1
+    weight: Tensor  # of every answer token: a long answer counts more than a short one, but not by its length
     tasks: list[str] = field(default_factory=list)  # task of every answer
     groups: dict[Size, Tensor] = field(default_factory=dict)  # patches
     order: Tensor | None = None  # feature row of every picture token
@@ -161,7 +162,10 @@ def collate(encoder: Encoder, talks: list[Conversation]) -> Batch:
         positions.append(encoder.positions(tokens, grids))
         tasks += talk.tasks
     packed = Packed(torch.tensor(ids), torch.from_numpy(np.concatenate(positions, 1)), lengths)
-    batch = Batch(packed, torch.tensor(answer), tasks)
+    owner = torch.tensor(answer)
+    of = owner[owner >= 0]
+    weight = torch.bincount(of).float().rsqrt()[of]
+    batch = Batch(packed, owner, weight, tasks)
     if any(talk.scenes for talk in talks):
         _add_pictures(batch, talks)
     return batch

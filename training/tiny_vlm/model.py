@@ -156,9 +156,13 @@ class Packed:
 
 
 def language(
-    model: Qwen3VLForConditionalGeneration, packed: Packed, visual: Tensor | None, levels: list[Tensor]
+    model: Qwen3VLForConditionalGeneration,
+    packed: Packed,
+    visual: Tensor | None,
+    levels: list[Tensor],
+    wanted: Tensor,
 ) -> tuple[Tensor, list[Tensor]]:
-    """The last hidden state of every token, and the hidden states after every layer."""
+    """The last hidden states of the tokens `wanted`, and all hidden states after every layer but the last."""
     lm = model.model.language_model
     cfg = model.config.text_config
     heads, kv_heads, d = cfg.num_attention_heads, cfg.num_key_value_heads, cfg.head_dim
@@ -175,6 +179,8 @@ def language(
         k = _rotate(a.k_norm(a.k_proj(y).view(-1, kv_heads, d)), cos, sin)
         v = a.v_proj(y).view(-1, kv_heads, d)
         x = x + a.o_proj(_attend(q, k, v, packed.lengths, a.scaling))
+        if i + 1 == len(lm.layers):
+            x = x[wanted]
         x = x + layer.mlp(layer.post_attention_layernorm(x))
         if visual is not None and i < len(levels):
             x = x.index_add(0, rows, levels[i])
@@ -198,7 +204,7 @@ def _attend(q: Tensor, k: Tensor, v: Tensor, lengths: list[int], scale: float) -
 def check(model: Qwen3VLForConditionalGeneration, packed: Packed, patches: Tensor, grid: tuple[int, int]) -> float:
     """The largest difference from transformers' own forward, for one conversation with one picture."""
     visual, levels = Vision(model.model.visual)(patches, grid)
-    ours, _ = language(model, packed, visual, levels)
+    ours, _ = language(model, packed, visual, levels, torch.arange(len(packed.ids)))
     ours = functional.linear(ours, model.lm_head.weight)
     pixels = patches.view(1, -1, 3, 1, PATCH**2).repeat(1, 1, 1, FRAMES, 1).flatten(0, 1).flatten(1)
     ids = packed.ids[None]

@@ -2,27 +2,26 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable
 
 import torch
 from torch import Tensor, nn
 
 
-def orthogonalise(matrices: Tensor, steps: int = 5) -> Tensor:
-    """The nearest semi-orthogonal matrices, roughly, by Newton-Schulz iteration; (B, rows, cols)."""
+def orthogonalise(matrix: Tensor, steps: int = 5) -> Tensor:
+    """The nearest semi-orthogonal matrix, roughly, by Newton-Schulz iteration."""
     a, b, c = 3.4445, -4.7750, 2.0315
-    tall = matrices.shape[1] > matrices.shape[2]
-    x = matrices.transpose(1, 2) if tall else matrices
-    x = x / (x.norm(dim=(1, 2), keepdim=True) + 1e-7)
+    tall = matrix.shape[0] > matrix.shape[1]
+    x = matrix.T.contiguous() if tall else matrix
+    x = x / (x.norm() + 1e-7)
     for _ in range(steps):
-        gram = x @ x.transpose(1, 2)
-        x = a * x + (b * gram + c * gram @ gram) @ x
-    return x.transpose(1, 2) if tall else x
+        gram = x @ x.T
+        x = torch.addmm(x, torch.addmm(gram, gram, gram, beta=b, alpha=c), x, beta=a)
+    return x.T if tall else x
 
 
 class Muon(torch.optim.Optimizer):
-    """Momentum whose update is orthogonalised, in fp32 and all matrices of one shape at once."""
+    """Momentum whose update is orthogonalised, in fp32."""
 
     def __init__(self, params: Iterable[nn.Parameter], lr: float, momentum: float = 0.95, decay: float = 0.01) -> None:
         super().__init__(params, {"lr": lr, "momentum": momentum, "decay": decay})
@@ -31,15 +30,12 @@ class Muon(torch.optim.Optimizer):
     def step(self, closure: object = None) -> None:  # type: ignore[override]
         """One update."""
         for group in self.param_groups:
-            shapes: dict[torch.Size, list[nn.Parameter]] = defaultdict(list)
             for p in group["params"]:
-                if p.grad is not None:
-                    shapes[p.shape].append(p)
-            for shape, params in shapes.items():
-                updates = orthogonalise(torch.stack([self._momentum(p, group["momentum"]) for p in params]))
-                scale = group["lr"] * max(1.0, shape[0] / shape[1]) ** 0.5
-                for p, update in zip(params, updates, strict=True):
-                    p.mul_(1 - group["lr"] * group["decay"]).add_(update, alpha=-scale)
+                if p.grad is None:
+                    continue
+                update = orthogonalise(self._momentum(p, group["momentum"]))
+                scale = group["lr"] * max(1.0, p.shape[0] / p.shape[1]) ** 0.5
+                p.mul_(1 - group["lr"] * group["decay"]).add_(update, alpha=-scale)
 
     def _momentum(self, p: nn.Parameter, momentum: float) -> Tensor:
         assert p.grad is not None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import shutil
+import signal
 import time
 from pathlib import Path
 from random import Random
@@ -73,15 +74,16 @@ class Trainer:
             found = [self.vision(p, (s[1] // 16, s[0] // 16)) for s, p in batch.groups.items()]
             visual = torch.cat([f for f, _ in found])[batch.order]
             levels = [torch.cat(parts)[batch.order] for parts in zip(*[lv for _, lv in found], strict=True)]
-        hidden, states = models.language(self.model, batch.packed, visual, levels)
         at = (batch.answer[1:] >= 0).nonzero()[:, 0]
-        logits = functional.linear(hidden[at], self.model.lm_head.weight)
+        hidden, states = models.language(self.model, batch.packed, visual, levels, at)
+        logits = functional.linear(hidden, self.model.lm_head.weight)
         return logits, batch.packed.ids[at + 1], visual, states
 
     def loss(self, batch: Batch, step: int) -> tuple[Tensor, dict[str, float]]:
         """The whole training loss and what to log."""
         logits, wanted, visual, states = self.forward(batch)
-        loss = functional.cross_entropy(logits, wanted)
+        each = functional.cross_entropy(logits, wanted, reduction="none")
+        loss = (each * batch.weight).sum() / batch.weight.sum()
         log = {"ce": loss.item(), "acc": float((logits.argmax(-1) == wanted).float().mean())}
         early = step < self.args.heads_first
         if visual is not None and batch.targets is not None:
@@ -156,14 +158,16 @@ def _tiers(text: str) -> tuple[list[str], list[float]]:
 
 
 def train(args: argparse.Namespace) -> None:
-    """Train until the budget is spent."""
+    """Train until the budget is spent, or SIGTERM asks for a checkpoint and the end."""
+    asked: list[int] = []
+    signal.signal(signal.SIGTERM, lambda number, _: asked.append(number))
     torch.manual_seed(args.seed)
     torch.set_num_threads(1)
     trainer, rng, clock = Trainer(args), Random(args.seed), Clock(args.minutes, args.deadline)
     names, weights = _tiers(args.tiers)
     mean: dict[str, float] = {}
-    step, saved, logged, images = 0, time.time(), time.time(), 0
-    while (done := clock.progress()) < 1:
+    step, saved, logged, images, saves = 0, time.time(), time.time(), 0, 0
+    while (done := clock.progress()) < 1 and not asked:
         fall = min(1.0, (1 - done) / (1 - args.decay_from)) if args.decay_from < 1 else 1.0
         factor = min(1.0, (step + 1) / args.warm) * max(fall, args.end)
         batch = batches.draw(rng, trainer.encoder, rng.choices(names, weights)[0], args.tokens)
@@ -182,9 +186,13 @@ def train(args: argparse.Namespace) -> None:
         if time.time() - saved > args.save_every:
             saved = time.time()
             trainer.save()
+            saves += 1
+        if saves == 4:
+            saves = 0
             print("EVAL", trainer.accuracy(args.check), flush=True)
     trainer.save()
-    print("FINAL", trainer.accuracy(4 * args.check), flush=True)
+    if not asked:
+        print("FINAL", trainer.accuracy(4 * args.check), flush=True)
 
 
 if __name__ == "__main__":
