@@ -1,5 +1,7 @@
 """Stop strings over a stream of text deltas."""
 
+import re
+
 
 class StopMatcher:
     """Finds the stop string that completes first; the result does not depend on how the text is cut into deltas.
@@ -7,12 +9,12 @@ class StopMatcher:
     Of several that complete at the same character, the longest wins.
     """
 
-    __slots__ = ("_first_characters", "_held", "_max_held_chars", "_stops")
+    __slots__ = ("_find_first_character", "_held", "_max_held_chars", "_stops")
 
     def __init__(self, stops: tuple[str, ...]) -> None:
         assert all(stops), "empty stop strings are refused where the request is checked"
         self._stops = stops
-        self._first_characters = frozenset(stop[0] for stop in stops)
+        self._find_first_character = re.compile("|".join(re.escape(stop[0]) for stop in stops)).search
         self._max_held_chars = max(map(len, stops)) - 1
         self._held = ""
 
@@ -21,6 +23,8 @@ class StopMatcher:
 
         After a match the text that follows it is gone and nothing may be pushed.
         """
+        if not self._held and self._find_first_character(text) is None:
+            return text, None
         buffer = self._held + text
         match = self._first_match(buffer)
         if match is not None:
@@ -44,9 +48,10 @@ class StopMatcher:
         return start, stop
 
     def _begin_of_partial(self, buffer: str) -> int:
-        for position in range(max(0, len(buffer) - self._max_held_chars), len(buffer)):
-            if buffer[position] in self._first_characters:
-                tail = buffer[position:]
-                if any(stop.startswith(tail) for stop in self._stops):
-                    return position
+        position = max(0, len(buffer) - self._max_held_chars)
+        while (found := self._find_first_character(buffer, position)) is not None:
+            tail = buffer[found.start() :]
+            if any(stop.startswith(tail) for stop in self._stops):
+                return found.start()
+            position = found.end()
         return len(buffer)

@@ -47,7 +47,8 @@ class PromptRenderer:
         self.tokenizer = ModelTokenizer(directory)
         self._family = family
         self._template = read_chat_template(self.tokenizer)
-        placeholder = self._placeholder(family.image_token_id)
+        self._placeholder_id = family.image_token_id
+        placeholder = self._placeholder(self._placeholder_id)
         # In a chat no special token is the caller's to write; in a raw completion all are, but for the placeholder.
         self._chat_guard = LiteralGuard(self.tokenizer.backend, self.tokenizer.special_tokens | placeholder)
         self._text_guard = LiteralGuard(self.tokenizer.backend, placeholder)
@@ -113,7 +114,7 @@ class PromptRenderer:
     def _placed_items(self, prompt: ChatPrompt, num_items: int) -> list[int]:
         """Items in the order of their places; every place has an item and every item a place."""
         items = [part.item for message in prompt.messages for part in message.parts if isinstance(part, ItemPart)]
-        if items and self._family.image_token_id is None:
+        if items and self._placeholder_id is None:
             raise UnsupportedMediaError("The model takes no pictures", param="/messages", item=items[0])
         if set(items) != set(range(num_items)):
             raise InvalidRequestError(
@@ -123,7 +124,7 @@ class PromptRenderer:
 
     def _place(self, token_ids: list[int], items: list[int], plans: Sequence[ImagePlan]) -> RenderedPrompt:
         """Bind the i-th placeholder to the i-th place and expand it."""
-        places = [at for at, token_id in enumerate(token_ids) if token_id == self._family.image_token_id]
+        places = [at for at, token_id in enumerate(token_ids) if token_id == self._placeholder_id]
         if len(places) != len(items):
             raise InvalidRequestError(
                 f"The model's chat template placed {len(places)} of {len(items)} pictures",
