@@ -15,7 +15,7 @@ from chiasm.engines.embedded.kv import PrefixBlocks, SlotKV
 from chiasm.engines.embedded.sampling.sampler import Outcome, sample
 from chiasm.engines.embedded.sequence import Sequence
 from chiasm.errors import ChiasmError, EngineStepError
-from chiasm.protocol.generation import ChoiceFinished
+from chiasm.protocol.generation import ChoiceFinished, TokenEvent
 from chiasm.scheduling.scheduler import Scheduler, Step
 from chiasm.scheduling.scheduler import Sequence as Scheduled
 from chiasm.scheduling.slots import SlotMove
@@ -133,7 +133,7 @@ class EngineCore:
                 at.append(here + start)
                 values.append(sequence.embeddings[before : before + len(here)])
             start += chunk.num_tokens
-        if not at:
+        if not sum(map(len, at)):
             return None
         rows, embeddings = torch.from_numpy(np.concatenate(at)), torch.cat(values)
         hidden = self._decoder.hidden_size
@@ -163,7 +163,7 @@ class EngineCore:
         sequence.first_token_s = time.perf_counter()
 
     def _hand_out(self, sequences: Seq[Sequence], outcomes: Seq[Outcome]) -> None:
-        ended = []
+        ended: list[tuple[Sequence, list[TokenEvent | ChoiceFinished]]] = []
         for sequence, outcome in zip(sequences, outcomes, strict=True):
             if isinstance(outcome, ChiasmError):
                 self._fail(sequence, outcome)
@@ -174,12 +174,14 @@ class EngineCore:
             self._context[slot] += 1
             self._next_position[slot] += 1
             events = sequence.output.push(outcome)
-            sequence.sink.push(events)
-            if events and isinstance(events[-1], ChoiceFinished):
-                ended.append(sequence)
-        for sequence in ended:
+            if isinstance(events[-1], ChoiceFinished):
+                ended.append((sequence, events))
+            else:
+                sequence.sink.push(events)
+        for sequence, events in ended:
             self._keep(sequence, sequence.all_hashes())
             self._release(sequence)
+            sequence.sink.push(events)  # last, so that whoever hears of the end finds everything free
 
     def _keep_prefixes(self, sequences: Seq[Sequence]) -> None:
         for sequence in sequences:
