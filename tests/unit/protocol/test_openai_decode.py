@@ -4,6 +4,7 @@ import json
 
 import msgspec
 import pytest
+
 from chiasm.errors import InvalidRequestError, UnsupportedFeatureError
 from chiasm.protocol.openai.chat import NESTED_NAMES, ChatCompletionRequest
 from chiasm.protocol.openai.completions import CompletionRequest
@@ -38,7 +39,9 @@ REFUSED = [
 REQUIRED = {ChatCompletionRequest: {"messages": [USER]}, CompletionRequest: {"prompt": "hi"}}
 
 
-@pytest.mark.parametrize(("kind", "policy", "name", "rule"), REFUSED, ids=lambda value: getattr(value, "__name__", None))
+@pytest.mark.parametrize(
+    ("kind", "policy", "name", "rule"), REFUSED, ids=lambda value: getattr(value, "__name__", None)
+)
 def test_refused_fields_pass_at_their_neutral_values_only(kind, policy, name, rule):
     for neutral in rule.neutral:
         decode_request(json.dumps({**REQUIRED[kind], name: neutral}).encode(), kind, policy, ())

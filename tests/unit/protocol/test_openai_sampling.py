@@ -3,6 +3,7 @@
 import json
 
 import pytest
+
 from chiasm.errors import InvalidRequestError, UnsupportedFeatureError
 from chiasm.protocol.generation import SamplingParams
 from chiasm.protocol.openai.chat import NESTED_NAMES, ChatCompletionRequest

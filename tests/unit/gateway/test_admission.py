@@ -1,0 +1,99 @@
+"""Admission is bounded, first come first served, and gives everything back."""
+
+import asyncio
+
+import pytest
+
+from chiasm.errors import OverloadedError, ShuttingDownError
+from chiasm.gateway.admission import Admission
+
+
+async def hold(admission, order, name, release):
+    with admission.open():
+        async with admission.slot():
+            order.append(name)
+            await release.wait()
+
+
+async def settle():
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
+async def test_slots_go_to_those_who_asked_first():
+    admission, order, release = Admission(2, 10), [], asyncio.Event()
+    tasks = [asyncio.create_task(hold(admission, order, name, release)) for name in range(6)]
+    await settle()
+    assert (admission.num_running, admission.num_queued) == (2, 4)
+    release.set()
+    await asyncio.gather(*tasks)
+    assert order == list(range(6))
+    assert (admission.num_open, admission.num_running) == (0, 0)
+
+
+async def test_more_than_may_be_open_are_refused():
+    admission, release = Admission(1, 2), asyncio.Event()
+    tasks = [asyncio.create_task(hold(admission, [], name, release)) for name in range(3)]
+    await settle()
+    with pytest.raises(OverloadedError, match="1 requests run and 2 wait") as caught, admission.open():
+        pytest.fail("not admitted")
+    assert caught.value.retry_after_s >= 1
+    release.set()
+    await asyncio.gather(*tasks)
+    with admission.open():
+        assert admission.num_open == 1
+
+
+async def test_without_a_queue_only_running_requests_are_open():
+    admission = Admission(1, 0)
+    with admission.open(), pytest.raises(OverloadedError), admission.open():
+        pytest.fail("not admitted")
+
+
+async def test_a_place_given_up_while_waiting_is_not_lost_for_the_next():
+    admission, order, release = Admission(1, 10), [], asyncio.Event()
+    tasks = [asyncio.create_task(hold(admission, order, name, release)) for name in range(4)]
+    await settle()
+    tasks[1].cancel()
+    await settle()
+    assert admission.num_open == 3
+    release.set()
+    await asyncio.gather(tasks[0], tasks[2], tasks[3])
+    assert order == [0, 2, 3]
+    assert (admission.num_open, admission.num_running) == (0, 0)
+
+
+async def test_cancelling_at_the_moment_of_the_grant_frees_the_slot():
+    admission, order, release = Admission(1, 10), [], asyncio.Event()
+    tasks = [asyncio.create_task(hold(admission, order, name, release)) for name in range(3)]
+    await settle()
+    release.set()  # frees the slot, which the semaphore now hands to task 1 ...
+    await asyncio.sleep(0)
+    tasks[1].cancel()  # ... just as it leaves
+    await asyncio.gather(*tasks, return_exceptions=True)
+    assert 2 in order
+    assert (admission.num_open, admission.num_running) == (0, 0)
+
+
+async def test_closing_refuses_newcomers_and_lets_those_inside_finish():
+    admission, order, release = Admission(1, 10), [], asyncio.Event()
+    tasks = [asyncio.create_task(hold(admission, order, name, release)) for name in range(2)]
+    await settle()
+    admission.close()
+    with pytest.raises(ShuttingDownError), admission.open():
+        pytest.fail("not admitted")
+    assert not await admission.wait_idle(0.01)
+    release.set()
+    assert await admission.wait_idle(5)
+    assert order == [0, 1]
+    await asyncio.gather(*tasks)
+
+
+async def test_the_wait_grows_with_the_queue_and_the_run_time():
+    admission = Admission(1, 100)
+    admission._mean_run_s = 2.0
+    with admission.open(), admission.open(), admission.open():
+        assert admission._retry_after_s() == 8
+        admission._mean_run_s = 1000.0
+        assert admission._retry_after_s() == 60
+    assert Admission(4, 0)._retry_after_s() == 1

@@ -1,0 +1,44 @@
+"""Receipts and aliases: bounded, and true to their keys."""
+
+import pytest
+
+from chiasm.errors import InvalidRequestError
+from chiasm.gateway.aliases import MediaAliases
+from chiasm.gateway.receipts import ReceiptRing
+from chiasm.observability.receipt import Receipt
+
+
+def receipt(name):
+    return Receipt(
+        request_id=name, model="m", outcome="finished", ttft_s=0, e2e_s=0, stages_s={}, unaccounted_s=0, decode_s=0
+    )
+
+
+def test_the_ring_keeps_the_newest():
+    ring = ReceiptRing(3)
+    for name in "abcde":
+        ring.add(receipt(name))
+    assert ring.get("b") is None
+    assert ring.get("c").request_id == "c"
+    assert [kept.request_id for kept in ring.latest(10)] == ["e", "d", "c"]
+    assert [kept.request_id for kept in ring.latest(1)] == ["e"]
+
+
+def test_an_alias_keeps_meaning_the_same_bytes():
+    aliases = MediaAliases()
+    aliases.bind("t1", "logo", "aa", "/p")
+    aliases.bind("t1", "logo", "aa", "/p")
+    aliases.bind("t2", "logo", "bb", "/p")
+    with pytest.raises(InvalidRequestError) as caught:
+        aliases.bind("t1", "logo", "bb", "/messages/0/content/0/uuid")
+    assert caught.value.param == "/messages/0/content/0/uuid"
+    aliases.bind("t1", "logo", "aa", "/p")
+
+
+def test_the_names_longest_unused_are_forgotten():
+    aliases = MediaAliases(2)
+    for name in ("a", "b", "a", "c"):
+        aliases.bind("t", name, "00", "/p")
+    aliases.bind("t", "b", "11", "/p")
+    with pytest.raises(InvalidRequestError):
+        aliases.bind("t", "c", "11", "/p")
