@@ -2,12 +2,12 @@
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Coroutine, Iterator, Sequence
+from collections.abc import AsyncGenerator, Coroutine, Iterator, Sequence
 from contextlib import aclosing
 from io import BytesIO
 from pathlib import Path
 from queue import SimpleQueue
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 import msgspec
 import pybase64
@@ -55,10 +55,10 @@ class Result(msgspec.Struct, frozen=True):
 class LLM:
     """A model in this process.
 
-    Sampling options are those of the OpenAI API (`temperature`, `max_tokens`, `n`, `stop`, `response_format`, ...), with
+    Sampling options are those of the OpenAI API (`temperature`, `max_tokens`, `n`, `stop`, `response_format`), with
     the same defaults and checks. Methods may be called from any thread; requests under way at once share steps.
 
-    Pictures are content parts `{"type": "image", "image": X}` where X is a path, encoded bytes or a PIL picture, besides
+    Pictures are content parts `{"type": "image", "image": X}`, X a path, encoded bytes or a PIL picture, besides
     the API's `image_url`.
     """
 
@@ -74,7 +74,9 @@ class LLM:
             EngineStartError: The model cannot be served.
             SettingsError: An unknown field or a bad value.
         """
-        values = {f"engine.{name}": value for name, value in engine.items()} | ({"engine.model": model} if model else {})
+        values = {f"engine.{name}": value for name, value in engine.items()}
+        if model:
+            values["engine.model"] = model
         chosen = settings or resolve(values=values).settings
         directory = model_directory(chosen.engine.model)
         self._loop = asyncio.new_event_loop()
@@ -174,7 +176,7 @@ class LLM:
         except Exception as error:  # noqa: BLE001 - raised again in the reader's thread
             texts.put(error)
 
-    async def _events(self, plan: Plan, account: Account) -> AsyncIterator[GenerateEvent]:
+    async def _events(self, plan: Plan, account: Account) -> AsyncGenerator[GenerateEvent, None]:
         if len(plan.prompts) != 1:
             raise InvalidRequestError("One prompt per request", hint="Pass several prompts as a list to generate().")
         items = await self._ingest.collect(plan.references, plan.timeout_s or _TIMEOUT_S, account.clock)
@@ -188,7 +190,7 @@ class LLM:
             timeout_s=plan.timeout_s or _TIMEOUT_S,
         )
         account.dispatched()
-        async with aclosing(cast("Any", self._worker.generate(request))) as events:
+        async with aclosing(self._worker.generate(request)) as events:
             async for event in events:
                 account.first_token()
                 yield event

@@ -2,8 +2,9 @@
 
 import asyncio
 import random
+import threading
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
 
@@ -86,6 +87,13 @@ async def outcome(worker: LocalWorker, asked: GenerateRequest) -> list[int] | Ch
     return tokens
 
 
+async def until(condition: Callable[[], object], timeout_s: float = 20) -> None:
+    deadline_s = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline_s, "it never happened"
+        await asyncio.sleep(0.001)
+
+
 async def idle(worker: LocalWorker, timeout_s: float = 10) -> None:
     """Wait until nothing is held; fail when something stays."""
     deadline_s = time.monotonic() + timeout_s
@@ -162,8 +170,7 @@ async def test_not_a_number_ends_only_its_own_sequence(directory, monkeypatch):
             return values
 
         first = asyncio.create_task(outcome(worker, request("first", max_tokens=400)))
-        while not worker.stats().num_running:
-            await asyncio.sleep(0.001)
+        await until(lambda: worker.stats().num_running)
         monkeypatch.setattr(worker._engine._decoder, "logits", poisoned)
         assert isinstance(await outcome(worker, request("second")), EngineStepError)
         assert len(await first) == 400
@@ -195,8 +202,8 @@ async def test_a_caller_that_leaves_frees_everything(directory, monkeypatch, sta
         task = asyncio.create_task(outcome(worker, request("leaver", *items(4), max_tokens=3000)))
         async with asyncio.timeout(20):
             await entered.wait()
-            while stage == "stream" and not worker.stats().totals["decode_tokens"]:
-                await asyncio.sleep(0.001)
+        if stage == "stream":
+            await until(lambda: worker.stats().totals["decode_tokens"])
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
         monkeypatch.undo()
@@ -261,8 +268,7 @@ async def test_a_dead_loop_ends_everything_and_says_so(directory, monkeypatch):
             raise MemoryError("beyond repair")
 
         tasks = [asyncio.create_task(outcome(worker, request(str(i), max_tokens=2000))) for i in range(6)]
-        while worker.stats().num_running < 4:
-            await asyncio.sleep(0.001)
+        await until(lambda: worker.stats().num_running == 4)
         monkeypatch.setattr(EngineCore, "step", broken)
         results = await asyncio.gather(*tasks)
         assert all(isinstance(result, EngineDeadError) for result in results)
@@ -320,6 +326,6 @@ async def test_two_hundred_mixed_requests_all_end_and_leave_nothing(directory):
             assert len(ends) == 100
             assert "finished" in ends
             await idle(worker)
-            threads = sum(1 for _ in Path("/proc/self/task").iterdir())
+            threads = threading.active_count()
             assert threads_before is None or threads <= threads_before
             threads_before = threads

@@ -2,7 +2,6 @@
 
 import asyncio
 import random
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from io import BytesIO
 from pathlib import Path
@@ -140,13 +139,13 @@ def directory(family, tmp_path_factory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def expected(family, directory) -> Iterator[list[list[int]]]:
+def expected(family, directory) -> list[list[int]]:
     worker = start(directory)
     all_ = conversations(family)
     tokens = reference(family, directory, worker, all_)
     asyncio.run(worker.aclose())
     assert len({tuple(t) for t in tokens}) >= len(tokens) - 1, "the reference must tell the conversations apart"
-    yield tokens
+    return tokens
 
 
 @pytest.mark.parametrize("way", WAYS)

@@ -46,7 +46,7 @@ class ByteLru(Generic[V]):
         """
         if key not in self._entries:
             if self.held_bytes and self.held_bytes + size_bytes > self.max_held_bytes:
-                raise OverloadedError(f"{self.held_bytes} bytes of embeddings are in use; no room for {size_bytes} more")
+                raise OverloadedError(f"{self.held_bytes} bytes of embeddings are in use; {size_bytes} more do not fit")
             self._entries[key] = _Entry(value, size_bytes)
             self.used_bytes += size_bytes
         self.hold(key)

@@ -1,6 +1,6 @@
 """The worker contract: all that the gateway may ask of an engine, wherever it runs."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from typing import Literal, Protocol
 
 import msgspec
@@ -68,7 +68,7 @@ class Worker(Protocol):
         """A snapshot; cheap, never blocks."""
         ...
 
-    def generate(self, request: GenerateRequest) -> AsyncIterator[GenerateEvent]:
+    def generate(self, request: GenerateRequest) -> AsyncGenerator[GenerateEvent, None]:
         """Run one request. Ends with `RequestFinished` or raises one `ChiasmError`.
 
         Closing the iterator, or cancelling the task that reads it, cancels the request and frees all it holds.

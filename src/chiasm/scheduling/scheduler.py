@@ -1,4 +1,4 @@
-"""Continuous batching: decode rows first, what is left of the step's token budget to prefill chunks, first come first served."""
+"""Continuous batching: decode rows first, then prefill chunks up to the token budget, first come first served."""
 
 from collections import deque
 from collections.abc import Callable

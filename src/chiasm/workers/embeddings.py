@@ -14,7 +14,7 @@ from chiasm.workers.flights import SingleFlight
 
 
 class EmbeddingSource:
-    """Gives every item its embedding, encoding each distinct picture once however many ask for it."""
+    """Gives every item its embedding; a distinct picture is encoded once, however many ask for it."""
 
     def __init__(self, engine: EmbeddedEngine, connector: EmbeddingConnector, decoder: PictureDecoder) -> None:
         self._engine = engine
@@ -29,7 +29,7 @@ class EmbeddingSource:
         return len(self._flights)
 
     async def hold_all(self, items: Sequence[MediaItem], clock: StageClock) -> dict[str, EmbeddingHandle]:
-        """Handles by embedding key, each held once. When one item fails, or the caller is cancelled, none stays held."""
+        """Handles by embedding key, each held once; none stays held when one item fails or the caller is cancelled."""
         distinct = {self._engine.embedding_key(item.identity): (index, item) for index, item in enumerate(items)}
         tasks = [asyncio.ensure_future(self._hold(key, item, index, clock)) for key, (index, item) in distinct.items()]
         try:
@@ -48,7 +48,9 @@ class EmbeddingSource:
             self.num_hits += 1
             return held
         if isinstance(item.source, EmbeddingHandle):
-            raise HandleExpiredError(f"The embedding of item {index} is no longer stored", hint="Send the picture again.")
+            raise HandleExpiredError(
+                f"The embedding of item {index} is no longer stored", hint="Send the picture again."
+            )
         joined_s, is_first = clock.now_s(), key not in self._flights
         async with self._flights.join(key, lambda: self._encode(item, index, clock)):
             if not is_first:
@@ -60,14 +62,18 @@ class EmbeddingSource:
     async def _encode(self, item: MediaItem, index: int, clock: StageClock) -> Encoded:
         preparer = self._engine.preparer
         if preparer is None:
-            raise UnsupportedMediaError("This model takes no pictures", item=index, hint="Serve a vision-language model.")
+            raise UnsupportedMediaError(
+                "This model takes no pictures", item=index, hint="Serve a vision-language model."
+            )
         assert isinstance(item.source, InlineSource)
         prepared = await self._decoder.prepare(item, preparer, clock, index)
         loop = asyncio.get_running_loop()
         result: asyncio.Future[Encoded] = loop.create_future()
-        job = EncodeJob(
-            item.identity, prepared, lambda outcome: loop.call_soon_threadsafe(self._settle, result, outcome)
-        )
+
+        def done(outcome: Encoded | ChiasmError) -> None:
+            loop.call_soon_threadsafe(self._settle, result, outcome)
+
+        job = EncodeJob(item.identity, prepared, done)
         queued_s = clock.now_s()
         self._engine.loop.encode(job)
         try:

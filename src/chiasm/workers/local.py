@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
@@ -42,7 +42,9 @@ class _Run:
 class LocalWorker:
     """Implements `chiasm.protocol.worker.Worker`. Made on any thread, used on one event loop."""
 
-    def __init__(self, engine: EmbeddedEngine, connector: LocalConnector, decoder: PictureDecoder, info: WorkerInfo) -> None:
+    def __init__(
+        self, engine: EmbeddedEngine, connector: LocalConnector, decoder: PictureDecoder, info: WorkerInfo
+    ) -> None:
         self._engine = engine
         self._connector = connector
         self._decoder = decoder
@@ -104,7 +106,7 @@ class LocalWorker:
             },
         )
 
-    async def generate(self, request: GenerateRequest) -> AsyncIterator[GenerateEvent]:
+    async def generate(self, request: GenerateRequest) -> AsyncGenerator[GenerateEvent, None]:
         """See `Worker`."""
         deadline_s = asyncio.get_running_loop().time() + request.timeout_s
         run = _Run(request, deadline_s, Mailbox(request.sampling.n, stream=request.stream))

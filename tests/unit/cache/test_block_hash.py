@@ -50,7 +50,9 @@ def test_order_of_pictures_matters():
 def test_the_same_rows_at_another_place_in_the_block_differ():
     tokens = prompt(32)
     tokens[:] = PICTURE
-    assert block_hashes(tokens, [MediaSpan("a", 0, 20)], "m")[1] != block_hashes(tokens, [MediaSpan("a", 4, 20)], "m")[1]
+    assert (
+        block_hashes(tokens, [MediaSpan("a", 0, 20)], "m")[1] != block_hashes(tokens, [MediaSpan("a", 4, 20)], "m")[1]
+    )
 
 
 def test_namespaces_never_meet():

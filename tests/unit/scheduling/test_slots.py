@@ -47,7 +47,9 @@ def test_content_follows_its_owner_through_any_history(data):
     prefilling: list[int] = []
     decoding: list[int] = []
     for key in range(data.draw(st.integers(1, 40))):
-        choices = ["take"] * (table.num_free > 0) + ["promote"] * bool(prefilling) + ["end"] * bool(prefilling + decoding)
+        choices = (
+            ["take"] * (table.num_free > 0) + ["promote"] * bool(prefilling) + ["end"] * bool(prefilling + decoding)
+        )
         action = data.draw(st.sampled_from(choices))
         if action == "take":
             content[table.take(key)] = key

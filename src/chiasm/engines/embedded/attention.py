@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
-import torch.nn.functional as F
+from torch.nn import functional
 
 from chiasm.scheduling.scheduler import Chunk
 
@@ -16,7 +16,7 @@ class DecodeRows:
     Attributes:
         count: n.
         context: Most tokens any of them attends to, this step's included.
-        write_rows: [n x 2 x kv_heads] row numbers in the layer's KV seen as [slots x 2 x kv_heads x max_tokens, head_dim].
+        write_rows: [n x 2 x kv_heads] row numbers, with a layer's KV seen as [all rows, head_dim].
         mask: Additive [n, 1, 1, context], None when all contexts are equal.
     """
 
@@ -36,12 +36,19 @@ def decode_rows(contexts: torch.Tensor, kv: torch.Tensor) -> DecodeRows:
     mask = None
     if int(contexts.min()) + 1 != longest:
         hidden = torch.arange(longest)[None] > contexts[:, None]
-        mask = torch.zeros(hidden.shape, dtype=kv.dtype).masked_fill_(hidden, float("-inf"))[:, None, None].to(kv.device)
+        mask = (
+            torch.zeros(hidden.shape, dtype=kv.dtype).masked_fill_(hidden, float("-inf"))[:, None, None].to(kv.device)
+        )
     return DecodeRows(count, longest, write_rows, mask)
 
 
 def attend(
-    q: torch.Tensor, kv_new: torch.Tensor, kv_layer: torch.Tensor, rows: DecodeRows | None, chunks: Sequence[Chunk], scale: float
+    q: torch.Tensor,
+    kv_new: torch.Tensor,
+    kv_layer: torch.Tensor,
+    rows: DecodeRows | None,
+    chunks: Sequence[Chunk],
+    scale: float,
 ) -> torch.Tensor:
     """Write this step's keys and values, then attend.
 
@@ -77,7 +84,7 @@ def _decode(
     held = kv_layer[:n, :, :, : rows.context]
     # the query heads that share a key head stand in for a query length: no repeated keys, no gather
     grouped = q.view(n, kv_heads, heads // kv_heads, head_dim)
-    out = F.scaled_dot_product_attention(grouped, held[:, 0], held[:, 1], attn_mask=rows.mask, scale=scale)
+    out = functional.scaled_dot_product_attention(grouped, held[:, 0], held[:, 1], attn_mask=rows.mask, scale=scale)
     return out.reshape(n, heads * head_dim)
 
 
@@ -88,7 +95,7 @@ def _prefill(q: torch.Tensor, kv_new: torch.Tensor, kv_slot: torch.Tensor, conte
     held = kv_slot[:, :, :end]
     # is_causal aligns top left, which is right only without context
     mask = torch.ones(tokens, end, dtype=torch.bool, device=q.device).tril(context) if context else None
-    out = F.scaled_dot_product_attention(
+    out = functional.scaled_dot_product_attention(
         q.transpose(0, 1)[None],
         held[0][None],
         held[1][None],

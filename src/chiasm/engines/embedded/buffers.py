@@ -28,7 +28,8 @@ def dtype_of(name: DtypeName) -> torch.dtype:
 
 def tensor_bytes(tensor: torch.Tensor) -> Buffer:
     """The contiguous bytes of a CPU tensor, copied only when they are not contiguous (a slice of a batch is)."""
-    return memoryview(tensor.contiguous().view(torch.uint8).numpy()).toreadonly()
+    flat = tensor.contiguous().view(torch.uint8).numpy()
+    return flat.data.toreadonly()
 
 
 def bytes_tensor(data: Buffer, metadata: EmbeddingMetadata) -> torch.Tensor:

@@ -27,7 +27,14 @@ class EngineCore:
     """Prefill and decode of all running sequences. Not thread-safe: one thread calls everything."""
 
     def __init__(
-        self, decoder: Decoder, *, num_slots: int, max_tokens: int, max_step_tokens: int, max_waiting: int, prefix_cache_bytes: int
+        self,
+        decoder: Decoder,
+        *,
+        num_slots: int,
+        max_tokens: int,
+        max_step_tokens: int,
+        max_waiting: int,
+        prefix_cache_bytes: int,
     ) -> None:
         self._decoder = decoder
         self.max_tokens = max_tokens
@@ -49,7 +56,12 @@ class EngineCore:
         self._context = np.zeros(num_slots, np.int64)
         self._positions = decoder.rotary(np.arange(max_tokens + 1, dtype=np.int64)[None])
         self.totals = {
-            "steps": 0, "prefill_tokens": 0, "decode_tokens": 0, "cached_prompt_tokens": 0, "failed_steps": 0, "cancelled": 0,
+            "steps": 0,
+            "prefill_tokens": 0,
+            "decode_tokens": 0,
+            "cached_prompt_tokens": 0,
+            "failed_steps": 0,
+            "cancelled": 0,
         }
 
     @property
@@ -204,10 +216,10 @@ class EngineCore:
         sequence.sink.fail(error)
 
     def _abandon(self, step: Step, rows: Seq[Sequence], error: Exception) -> None:
-        logger.exception("A step failed; its sequences end")
+        logger.error("A step failed; its sequences end", exc_info=error)
         self.totals["failed_steps"] += 1
         for sequence in {*rows, *(self._sequences[chunk.sequence.key] for chunk in step.chunks)}:
-            self._fail(sequence, EngineStepError(f"The model failed while computing this request: {type(error).__name__}"))
+            self._fail(sequence, EngineStepError(f"The model failed in this request: {type(error).__name__}"))
 
     def _owner(self, slot: int) -> Sequence:
         key = self.scheduler.slots.owner(slot)
@@ -218,5 +230,3 @@ class EngineCore:
         self.totals["steps"] += 1
         self.totals["decode_tokens"] += step.num_decoding
         self.totals["prefill_tokens"] += sum(chunk.num_tokens for chunk in step.chunks)
-
-

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from numpy.typing import NDArray
+from torch.nn import functional
 
 from chiasm.engines.embedded.attention import DecodeRows, attend
 from chiasm.engines.embedded.families.base import LoadedModel
@@ -71,7 +71,7 @@ class Decoder:
         self._eps = float(text.norm.variance_epsilon)
         self._scale = float(text.layers[0].self_attn.scaling)
         self._norm: torch.Tensor = text.norm.weight.detach()
-        self._layers = [self._fuse(layer, pack) for layer in text.layers]
+        self._layers = [self._fuse(layer, pack=pack) for layer in text.layers]
         self._head = make_linear(model.lm_head.detach(), None, pack=pack)
         self._frequencies: torch.Tensor = text.rotary_emb.inv_freq.float()
         self._rotary_scale = float(text.rotary_emb.attention_scaling)
@@ -84,13 +84,11 @@ class Decoder:
             at = at.gather(0, self._axes.expand(1, at.shape[1], -1))
         cos, sin = at[0].cos() * self._rotary_scale, at[0].sin() * self._rotary_scale
         like = self.embeddings
-        return Rotary(
-            torch.cat((cos, cos), -1)[:, None].to(like), torch.cat((-sin, sin), -1)[:, None].to(like)
-        )
+        return Rotary(torch.cat((cos, cos), -1)[:, None].to(like), torch.cat((-sin, sin), -1)[:, None].to(like))
 
     def embed(self, token_ids: torch.Tensor) -> torch.Tensor:
         """[tokens] -> [tokens, hidden]; the caller may overwrite rows."""
-        return F.embedding(token_ids, self.embeddings)
+        return functional.embedding(token_ids, self.embeddings)
 
     def forward(
         self,
@@ -106,25 +104,27 @@ class Decoder:
         heads, kv_heads, dim, half = self.num_heads, self.num_kv_heads, self.head_dim, self.head_dim // 2
         rotated = heads + kv_heads
         for number, layer in enumerate(self._layers):
-            y = layer.qkv(F.rms_norm(x, (hidden,), layer.input_norm, self._eps)).view(tokens, rotated + kv_heads, dim)
+            y = layer.qkv(functional.rms_norm(x, (hidden,), layer.input_norm, self._eps)).view(
+                tokens, rotated + kv_heads, dim
+            )
             qk = y[:, :rotated]
             if layer.qk_norm is not None:
-                qk = F.rms_norm(qk, (dim,), None, self._eps) * layer.qk_norm
+                qk = functional.rms_norm(qk, (dim,), None, self._eps) * layer.qk_norm
             swapped = torch.cat((qk[..., half:], qk[..., :half]), -1)
             y[:, :rotated] = torch.addcmul(qk * rotary.cos, swapped, rotary.sin)
             kv_new = y[:, heads:].view(tokens, 2, kv_heads, dim)
             x = x + layer.out(attend(y[:, :heads], kv_new, kv[number], rows, chunks, self._scale))
-            gate, up = layer.gate_up(F.rms_norm(x, (hidden,), layer.post_norm, self._eps)).chunk(2, -1)
-            x = x + layer.down(F.silu(gate).mul_(up))
+            gate, up = layer.gate_up(functional.rms_norm(x, (hidden,), layer.post_norm, self._eps)).chunk(2, -1)
+            x = x + layer.down(functional.silu(gate).mul_(up))
             if deepstack is not None and number < len(deepstack.levels):
                 x[deepstack.rows] += deepstack.levels[number]
         return x
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
         """[rows, hidden] of the last layer -> [rows, vocab]."""
-        return self._head(F.rms_norm(hidden, (self.hidden_size,), self._norm, self._eps))
+        return self._head(functional.rms_norm(hidden, (self.hidden_size,), self._norm, self._eps))
 
-    def _fuse(self, layer: Any, pack: bool) -> _Layer:
+    def _fuse(self, layer: Any, *, pack: bool) -> _Layer:
         attention, mlp = layer.self_attn, layer.mlp
         qk_norm = None
         if getattr(attention, "q_norm", None) is not None:
@@ -132,16 +132,16 @@ class Decoder:
             qk_norm = torch.stack([query] * self.num_heads + [key] * self.num_kv_heads)
         return _Layer(
             input_norm=layer.input_layernorm.weight.detach(),
-            qkv=_fused([attention.q_proj, attention.k_proj, attention.v_proj], pack),
+            qkv=_fused([attention.q_proj, attention.k_proj, attention.v_proj], pack=pack),
             qk_norm=qk_norm,
-            out=_fused([attention.o_proj], pack),
+            out=_fused([attention.o_proj], pack=pack),
             post_norm=layer.post_attention_layernorm.weight.detach(),
-            gate_up=_fused([mlp.gate_proj, mlp.up_proj], pack),
-            down=_fused([mlp.down_proj], pack),
+            gate_up=_fused([mlp.gate_proj, mlp.up_proj], pack=pack),
+            down=_fused([mlp.down_proj], pack=pack),
         )
 
 
-def _fused(modules: Sequence[Any], pack: bool) -> Linear:
+def _fused(modules: Sequence[Any], *, pack: bool) -> Linear:
     weight = torch.cat([module.weight.detach() for module in modules])
     has_bias = modules[0].bias is not None
     bias = torch.cat([module.bias.detach() for module in modules]) if has_bias else None

@@ -104,7 +104,7 @@ class Encoder:
             handles = [self._publish(job, tensor) for job, tensor in zip(batch, tensors, strict=True)]
         except ChiasmError as error:
             return [error] * len(batch)
-        except Exception as error:  # noqa: BLE001 - the engine's border: whatever the model raises fails these pictures
+        except Exception as error:
             logger.exception("Encoding failed")
             return [EngineStepError(f"The vision encoder failed: {type(error).__name__}")] * len(batch)
         self.num_encoded += len(batch)

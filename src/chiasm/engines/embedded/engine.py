@@ -6,7 +6,8 @@ on the loop's thread.
 
 import itertools
 import os
-from collections.abc import Callable, Sequence as Seq
+from collections.abc import Callable
+from collections.abc import Sequence as Seq
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -52,7 +53,9 @@ class PlannedRequest:
 class EmbeddedEngine:
     """One model on this machine. Public methods are thread-safe."""
 
-    def __init__(self, settings: EngineSettings, directory: Path, connector: EmbeddingConnector, progress: Progress) -> None:
+    def __init__(
+        self, settings: EngineSettings, directory: Path, connector: EmbeddingConnector, progress: Progress
+    ) -> None:
         progress("Reading configuration", 0.05)
         self.family = family_for(directory)
         self.dtype = settings.dtype

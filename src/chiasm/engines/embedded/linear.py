@@ -1,6 +1,6 @@
 """Matrix products with weights that never change.
 
-torch's fp32 `F.linear` is poor for 2 to 16 rows on CPU; oneDNN with weights reordered once is 1.5 to 2.7 times as fast.
+torch's own fp32 product is poor for 2 to 16 rows on CPU; oneDNN with weights reordered once is 1.5 to 2.7 times as fast.
 The reordering ops are not public, so they are tried once at start and left out where they fail or disagree.
 """
 
@@ -8,7 +8,7 @@ from collections.abc import Callable
 from functools import cache, partial
 
 import torch
-import torch.nn.functional as F
+from torch.nn import functional
 
 Linear = Callable[[torch.Tensor], torch.Tensor]
 """[rows, in_features] -> [rows, out_features]."""
@@ -31,18 +31,20 @@ def packing_works(dtype: torch.dtype) -> bool:
         packed = _packed(_reorder(weight), None, x)
     except (AttributeError, RuntimeError):
         return False
-    return torch.allclose(packed.float(), F.linear(x, weight).float(), atol=1e-1 if dtype != torch.float32 else 1e-4)
+    return torch.allclose(
+        packed.float(), functional.linear(x, weight).float(), atol=1e-1 if dtype != torch.float32 else 1e-4
+    )
 
 
 def _reorder(weight: torch.Tensor) -> torch.Tensor:
-    reordered: torch.Tensor = torch.ops.mkldnn._reorder_linear_weight(weight.contiguous(), None)
+    reordered: torch.Tensor = torch.ops.mkldnn._reorder_linear_weight(weight.contiguous(), None)  # noqa: SLF001 - see above
     return reordered
 
 
 def _packed(weight: torch.Tensor, bias: torch.Tensor | None, x: torch.Tensor) -> torch.Tensor:
-    product: torch.Tensor = torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
+    product: torch.Tensor = torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")  # noqa: SLF001 - see above
     return product
 
 
 def _plain(weight: torch.Tensor, bias: torch.Tensor | None, x: torch.Tensor) -> torch.Tensor:
-    return F.linear(x, weight, bias)
+    return functional.linear(x, weight, bias)

@@ -3,7 +3,8 @@
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence as Seq
+from collections.abc import Callable
+from collections.abc import Sequence as Seq
 
 import torch
 
@@ -36,11 +37,11 @@ class EngineLoop:
 
     def submit(self, sequences: Seq[Sequence]) -> None:
         """Queue the choices of one request. Errors, also a dead engine, go to their sinks."""
-        self._post(lambda: self._add(sequences), lambda error: [s.sink.fail(error) for s in sequences])
+        self._post(lambda: self._add(sequences), lambda error: _fail_all(sequences, error))
 
     def cancel(self, sequences: Seq[Sequence]) -> None:
         """Drop sequences; their sinks hear nothing more after the engine has seen this."""
-        self._post(lambda: [self._core.cancel(sequence) for sequence in sequences], lambda _: None)
+        self._post(lambda: self._cancel(sequences), lambda _: None)
 
     def encode(self, job: EncodeJob) -> None:
         """Queue a picture."""
@@ -78,12 +79,16 @@ class EngineLoop:
             except ChiasmError as error:
                 sequence.sink.fail(error)
 
+    def _cancel(self, sequences: Seq[Sequence]) -> None:
+        for sequence in sequences:
+            self._core.cancel(sequence)
+
     def _run(self) -> None:
         torch.set_num_threads(self._threads)
         try:
             while self._is_open:
                 self._turn()
-        except Exception:  # noqa: BLE001 - the thread's border: every open request must still end
+        except Exception:
             logger.exception("The engine's loop has failed")
         finally:
             self._close()
@@ -108,3 +113,8 @@ class EngineLoop:
         self._core.fail_all(error)
         if self._encoder is not None:
             self._encoder.fail_all(error)
+
+
+def _fail_all(sequences: Seq[Sequence], error: ChiasmError) -> None:
+    for sequence in sequences:
+        sequence.sink.fail(error)
