@@ -1,6 +1,7 @@
 """Small models with random weights: real directories that both transformers and Chiasm load.
 
-Weights are scaled up so that greedy answers vary with the prompt and the picture instead of repeating one token.
+Weights are scaled up, layers more than embeddings, so that greedy answers vary with the prompt and the picture instead
+of repeating one token.
 """
 
 import json
@@ -232,9 +233,9 @@ def build(family: str, directory: Path, *, seed: int = 0) -> Path:
     auto = AutoModelForImageTextToText if recipe.processor else AutoModelForCausalLM
     model = auto.from_config(config)
     with torch.no_grad():
-        for weight in model.parameters():
+        for name, weight in model.named_parameters():
             if weight.ndim > 1:
-                weight.mul_(3)
+                weight.mul_(3 if "embed_tokens" in name else 8)
     model.generation_config.eos_token_id = TEXT["eos_token_id"]
     model.save_pretrained(directory)
     _tokenizer(recipe).save_pretrained(directory)
