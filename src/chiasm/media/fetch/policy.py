@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterable
-from ipaddress import IPv4Address, IPv6Address
+from ipaddress import IPv4Address, IPv6Address, ip_address
 from urllib.parse import SplitResult, urlsplit
 
 import msgspec
@@ -74,7 +74,14 @@ class UrlPolicy:
 
 
 def _normalised(hosts: Iterable[str]) -> tuple[str, ...]:
-    return tuple(host.strip().lower().strip("[]") for host in hosts)
+    return tuple(_canonical(host.strip().lower().strip("[]").rstrip(".")) for host in hosts)
+
+
+def _canonical(host: str) -> str:
+    try:
+        return str(ip_address(host))
+    except ValueError:
+        return host
 
 
 def _matches(host: str, allowed: Iterable[str]) -> bool:

@@ -2,8 +2,12 @@
 
 Plugins are called directly, chosen by the sniffed format: no other plugin is ever tried, and Pillow's own size limits,
 which work by process-wide warnings, give way to `limits.check_header`.
+
+What these plugins warn of in broken files is silenced for the whole process: the texts vary with the data, so a caller
+could fill logs and the interpreter's memory of warnings already shown. Such files decode, or raise.
 """
 
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from io import BytesIO
@@ -18,6 +22,8 @@ from PIL.TiffImagePlugin import TiffImageFile
 from PIL.WebPImagePlugin import WebPImageFile
 
 from chiasm.errors import MediaDecodeError, MediaError
+
+warnings.filterwarnings("ignore", category=UserWarning, module=r"PIL\.(Png|Tiff)ImagePlugin")
 
 _PLUGINS: dict[str, Callable[[BytesIO], ImageFile]] = {
     "jpeg": JpegImageFile,  # multi-picture files too: their first picture
