@@ -1,0 +1,126 @@
+import asyncio
+import threading
+
+import numpy as np
+import pytest
+
+from chiasm.errors import MediaDecodeError, MediaTooLargeError
+from chiasm.media.decoding import PictureDecoder
+from chiasm.observability.receipt import StageClock
+from chiasm.protocol.media import InlineSource, MediaItem
+from chiasm.settings import MediaSettings
+from tests.unit.media.pictures import encode, gradient
+
+
+def item(data, width=24, height=16):
+    return MediaItem(identity="0" * 64, format="png", width=width, height=height, source=InlineSource(data))
+
+
+PICTURE = encode(gradient(24, 16), "png")
+
+
+@pytest.fixture
+def decoder():
+    decoder = PictureDecoder(MediaSettings(decode_threads=2, max_decoding_pixels=1000))
+    yield decoder
+    decoder.close()
+
+
+async def until(condition):
+    for _ in range(10_000):
+        if condition():
+            return
+        await asyncio.sleep(0.001)
+    pytest.fail("never came true")
+
+
+async def until_idle(decoder):
+    await until(lambda: decoder.num_decoding_pixels == 0)
+
+
+class Gate:
+    """A preparer that waits in its thread until it is opened."""
+
+    revision = "gate"
+
+    def __init__(self, inner):
+        self.inner = inner
+        self.open = threading.Event()
+        self.num_inside = 0
+
+    def plan(self, width, height):
+        return self.inner.plan(width, height)
+
+    def prepare(self, image):
+        self.num_inside += 1
+        assert self.open.wait(10)
+        return self.inner.prepare(image)
+
+
+async def test_pixels_arrive_at_the_preparer(decoder, preparer):
+    clock = StageClock()
+    prepared = await decoder.prepare(item(PICTURE), preparer, clock, 3)
+    assert (prepared.arrays["pixels"] == np.asarray(gradient(24, 16))).all()
+    assert [(span.stage, span.item) for span in clock.spans] == [("decode_media", 3), ("prepare", 3)]
+    await until_idle(decoder)
+    assert (decoder.num_decoded, decoder.num_failed) == (1, 0)
+
+
+@pytest.mark.parametrize(
+    ("bad", "cause"),
+    [
+        (item(PICTURE[:-40]), "png data is"),
+        (item(b""), "empty"),
+        (item(PICTURE, 16, 24), "announced as"),
+    ],
+)
+async def test_broken_items_name_themselves_and_hold_nothing(decoder, preparer, bad, cause):
+    with pytest.raises(MediaDecodeError, match=cause) as caught:
+        await decoder.prepare(bad, preparer, index=2)
+    assert caught.value.item == 2
+    await until_idle(decoder)
+    assert (decoder.num_decoded, decoder.num_failed) == (0, 1)
+
+
+async def test_the_limits_are_checked_again(preparer):
+    decoder = PictureDecoder(MediaSettings(max_item_pixels=100))
+    with pytest.raises(MediaTooLargeError):
+        await decoder.prepare(item(PICTURE), preparer)
+    decoder.close()
+
+
+async def test_pictures_in_work_never_exceed_the_pixel_limit(preparer):
+    decoder = PictureDecoder(MediaSettings(decode_threads=8, max_decoding_pixels=1000))
+    gate = Gate(preparer)
+    tasks = [asyncio.create_task(decoder.prepare(item(PICTURE), gate)) for _ in range(6)]
+    await until(lambda: gate.num_inside == 2)
+    await asyncio.sleep(0.05)
+    assert gate.num_inside == 2  # 3 x 384 pixels would be too many
+    assert decoder.num_decoding_pixels == 768
+    gate.open.set()
+    await asyncio.gather(*tasks)
+    await until_idle(decoder)
+    assert decoder.num_decoded == 6
+    decoder.close()
+
+
+async def test_cancelling_gives_everything_back(decoder, preparer):
+    gate = Gate(preparer)
+    tasks = [asyncio.create_task(decoder.prepare(item(PICTURE), gate)) for _ in range(5)]
+    await until(lambda: gate.num_inside == 2)
+    for task in tasks:
+        task.cancel()
+    results = await asyncio.gather(*tasks, return_exceptions=True)
+    assert all(isinstance(result, asyncio.CancelledError) for result in results)
+    assert decoder.num_decoding_pixels == 768  # the threads are still at it
+    gate.open.set()
+    await until_idle(decoder)
+    assert gate.num_inside == 2
+    await decoder.prepare(item(PICTURE), preparer)
+
+
+async def test_a_closed_decoder_takes_nothing_and_holds_nothing(decoder, preparer):
+    decoder.close()
+    with pytest.raises(RuntimeError):
+        await decoder.prepare(item(PICTURE), preparer)
+    assert decoder.num_decoding_pixels == 0
