@@ -329,3 +329,26 @@ async def test_two_hundred_mixed_requests_all_end_and_leave_nothing(directory):
             threads = threading.active_count()
             assert threads_before is None or threads <= threads_before
             threads_before = threads
+
+
+async def test_a_sequence_that_is_not_finite_does_not_spoil_the_next_one_in_its_slot(directory, monkeypatch):
+    async with running(directory, prefix_cache_bytes=0) as worker:
+        good = await outcome(worker, request("later"))
+        long = asyncio.create_task(outcome(worker, request("long", max_tokens=600)))
+        await until(lambda: worker.stats().totals["decode_tokens"] > 100)
+        decoder = worker._engine._decoder
+        embed = decoder.embed
+
+        def overflowing(token_ids: torch.Tensor) -> torch.Tensor:
+            x = embed(token_ids)
+            if len(token_ids) > 4:  # the prompt of the victim; the other sequence only decodes
+                x[-20:] = float("nan")
+            return x
+
+        monkeypatch.setattr(decoder, "embed", overflowing)
+        assert isinstance(await outcome(worker, request("victim " * 20)), EngineStepError)
+        monkeypatch.setattr(decoder, "embed", embed)
+        assert await outcome(worker, request("later")) == good  # shares steps, and so the context length, with `long`
+        assert not long.done()
+        assert len(await long) == 600
+        await idle(worker)

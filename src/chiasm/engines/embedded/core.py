@@ -16,7 +16,7 @@ from chiasm.engines.embedded.sampling.sampler import Outcome, sample
 from chiasm.engines.embedded.sequence import Sequence
 from chiasm.errors import ChiasmError, EngineStepError
 from chiasm.protocol.generation import ChoiceFinished, TokenEvent
-from chiasm.scheduling.scheduler import Scheduler, Step
+from chiasm.scheduling.scheduler import Scheduler, State, Step
 from chiasm.scheduling.scheduler import Sequence as Scheduled
 from chiasm.scheduling.slots import SlotMove
 
@@ -212,6 +212,8 @@ class EngineCore:
             self._kv.move(move, int(self._context[move.target]))
 
     def _fail(self, sequence: Sequence, error: ChiasmError) -> None:
+        if sequence.scheduled.state in (State.PREFILLING, State.DECODING):
+            self._kv.scrub(self.scheduler.slots.slot(sequence.scheduled.key), sequence.num_kv_tokens + 1)
         self._release(sequence)
         sequence.sink.fail(error)
 

@@ -4,8 +4,10 @@ Running sequences have a slot each: attention then reads plain views, which a CP
 blocks live in a pool of their own and are copied in and out; a copy of 200 tokens costs about as much as one launch.
 """
 
+import math
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 
 from chiasm.cache.block_hash import BLOCK_TOKENS
@@ -13,13 +15,17 @@ from chiasm.scheduling.slots import SlotMove
 
 
 class SlotKV:
-    """`data` is [layers, slots, 2 (key, value), kv_heads, max_tokens, head_dim]; memory is committed on first touch."""
+    """`data` is [layers, slots, 2 (key, value), kv_heads, max_tokens, head_dim]; memory is committed on first write.
+
+    Whatever a slot holds is finite: sequences of different length are attended together, and the values that the mask
+    hides are still multiplied by zero.
+    """
 
     def __init__(
         self, *, num_layers: int, num_slots: int, num_kv_heads: int, max_tokens: int, head_dim: int, like: torch.Tensor
     ) -> None:
         shape = (num_layers, num_slots, 2, num_kv_heads, max_tokens, head_dim)
-        self.data = torch.empty(shape, dtype=like.dtype, device=like.device)
+        self.data = _lazy_zeros(shape, like.dtype)
         self.max_tokens = max_tokens
 
     @property
@@ -27,6 +33,10 @@ class SlotKV:
         """Bytes that one token takes over all layers."""
         layers, _, two, heads, _, head_dim = self.data.shape
         return int(layers * two * heads * head_dim * self.data.element_size())
+
+    def scrub(self, slot: int, num_tokens: int) -> None:
+        """Zero the start of a slot whose content may not be finite: a masked NaN still spoils what is summed with it."""
+        self.data[:, slot, :, :, :num_tokens] = 0
 
     def move(self, move: SlotMove, num_source_tokens: int, num_displaced_tokens: int = 0) -> None:
         """Apply a slot move; token counts say how much of each slot is worth copying."""
@@ -62,3 +72,9 @@ class PrefixBlocks:
         for number, place in filled:
             start = number * BLOCK_TOKENS
             self._data[place].copy_(self._kv.data[:, slot, :, :, start : start + BLOCK_TOKENS])
+
+
+def _lazy_zeros(shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
+    """Zeros whose pages the system provides on first write (`torch.zeros` would write all of them now)."""
+    size_bytes = math.prod(shape) * dtype.itemsize
+    return torch.from_numpy(np.zeros(size_bytes, np.uint8)).view(dtype).view(shape)
