@@ -19,9 +19,10 @@ class DebugRoutes:
 
     async def receipts(self, request: Request) -> Response:
         """`GET /debug/receipts?limit=N`: newest first."""
-        text = request.query_params.get("limit", str(_DEFAULT_LIMIT))
-        if not (text.isascii() and text.isdigit() and 0 < int(text[:9]) <= self._gateway.settings.max_receipts):
-            raise InvalidRequestError(f"limit is a number from 1 to {self._gateway.settings.max_receipts}")
+        most = self._gateway.settings.max_receipts
+        text = request.query_params.get("limit", str(min(most, _DEFAULT_LIMIT)))
+        if not (text.isascii() and text.isdigit() and 0 < int(text[:9]) <= most):
+            raise InvalidRequestError(f"limit is a number from 1 to {most}")
         return json_response({"receipts": self._gateway.receipts.latest(int(text))})
 
     async def receipt(self, request: Request) -> Response:

@@ -1,0 +1,134 @@
+"""Deadline, disconnect, interruption, and the body's size."""
+
+import asyncio
+import time
+
+import pytest
+
+from chiasm.errors import DeadlineExceededError, RequestCancelledError, RequestTooLargeError, ShuttingDownError
+from chiasm.gateway.exchange.limits import RequestLimits, read_body
+
+
+def receiver(*messages):
+    queue = list(messages)
+
+    async def receive():
+        if not queue:
+            await asyncio.Event().wait()
+        return queue.pop(0)
+
+    return receive
+
+
+def piece(body, more=False):
+    return {"type": "http.request", "body": body, "more_body": more}
+
+
+GONE = {"type": "http.disconnect"}
+
+
+async def within(limits, *steps):
+    """Take steps inside the limits, then wait to be interrupted."""
+    async with limits:
+        for step in steps:
+            step()
+        await asyncio.sleep(10)
+
+
+async def test_the_deadline_interrupts():
+    with pytest.raises(DeadlineExceededError, match=r"0\.02 s"):
+        await within(RequestLimits(0.02))
+
+
+async def test_a_shorter_deadline_counts_from_the_same_start():
+    limits, left_s = RequestLimits(60), []
+    with pytest.raises(DeadlineExceededError, match=r"0\.2 s"):
+        await within(
+            limits,
+            lambda: time.sleep(0.15),
+            lambda: limits.shorten(0.2),
+            lambda: left_s.append(limits.remaining_s),
+        )
+    assert left_s[0] <= 0.05
+
+
+async def test_a_client_that_leaves_interrupts():
+    limits = RequestLimits(60)
+    with pytest.raises(RequestCancelledError):
+        await within(limits, lambda: limits.watch(receiver(piece(b""), GONE)))
+
+
+async def test_interruption_from_outside():
+    limits = RequestLimits(60)
+    asyncio.get_running_loop().call_later(0.01, limits.interrupt, ShuttingDownError("stop"))
+    with pytest.raises(ShuttingDownError, match="stop"):
+        await within(limits)
+
+
+async def test_the_first_reason_counts():
+    limits = RequestLimits(60)
+    with pytest.raises(ShuttingDownError):
+        await within(
+            limits,
+            lambda: limits.interrupt(ShuttingDownError("stop")),
+            lambda: limits.interrupt(RequestCancelledError("late")),
+            lambda: limits.watch(receiver(GONE)),
+        )
+
+
+async def test_reasons_after_the_deadline_change_nothing():
+    limits = RequestLimits(0.01)
+
+    async def slow_to_stop():
+        async with limits:
+            try:
+                await asyncio.sleep(10)
+            finally:
+                limits.interrupt(ShuttingDownError("late"))
+                limits.shorten(5)
+
+    with pytest.raises(DeadlineExceededError):
+        await slow_to_stop()
+
+
+@pytest.mark.parametrize("kind", [KeyError, TimeoutError, asyncio.CancelledError])
+async def test_other_errors_pass_through(kind):
+    def fail():
+        raise kind
+
+    with pytest.raises(kind):
+        await within(RequestLimits(60), fail)
+
+
+async def test_nothing_happens_to_a_request_in_time():
+    async with RequestLimits(60) as limits:
+        limits.watch(receiver())
+        await asyncio.sleep(0)
+        assert 59 < limits.remaining_s <= 60
+    assert limits.remaining_s > 0
+
+
+async def test_the_body_is_put_together():
+    assert await read_body(receiver(piece(b"abc")), [], 3) == b"abc"
+    assert await read_body(receiver(piece(b"ab", True), piece(b"", True), piece(b"c")), [], 3) == b"abc"
+    assert await read_body(receiver({"type": "http.request"}), [], 3) == b""
+
+
+@pytest.mark.parametrize(
+    ("headers", "messages"),
+    [
+        ([(b"content-length", b"4")], []),
+        ([(b"content-length", b"9" * 50)], []),
+        ([], [piece(b"abcd")]),
+        ([], [piece(b"ab", True), piece(b"cd", True)]),
+        ([(b"content-length", b"1")], [piece(b"abcd")]),
+    ],
+)
+async def test_too_large_bodies_are_refused_at_once(headers, messages):
+    with pytest.raises(RequestTooLargeError, match="3 bytes"):
+        await read_body(receiver(*messages), headers, 3)
+
+
+async def test_leaving_while_the_body_is_read():
+    with pytest.raises(RequestCancelledError):
+        await read_body(receiver(piece(b"ab", True), GONE), [], 3)
