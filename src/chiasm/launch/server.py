@@ -86,6 +86,7 @@ async def serve_app(
         await _first(serving, stop)
         await _drain(app.state.gateway, settings.drain_timeout_s)
     finally:
+        app.state.gateway.abort()  # only after a drain that was cut short is anything left
         server.should_exit = True
         await serving
 
