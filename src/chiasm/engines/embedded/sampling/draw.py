@@ -8,9 +8,11 @@ import hashlib
 from dataclasses import dataclass
 
 import torch
+from torch.nn import functional
 
 # Enough of a row for the nucleus of most distributions; a flatter one is sorted whole.
 _NUCLEUS_CANDIDATES = 1024
+_BLOCK = 512
 
 
 @dataclass(frozen=True)
@@ -38,6 +40,7 @@ def draw(logits: torch.Tensor, params: list[DrawParams], uniforms: list[float]) 
 
     Args:
         logits: [rows, vocab_size] float32, with a finite maximum in each row; -inf entries are never drawn.
+            Overwritten: at a large vocabulary the time goes into touching fresh memory.
         params: One per row; temperatures above 0.
         uniforms: One per row, from `uniform`.
 
@@ -45,43 +48,57 @@ def draw(logits: torch.Tensor, params: list[DrawParams], uniforms: list[float]) 
         Token ids [rows] int64.
     """
     # Relative to the maximum, so that no temperature overflows.
-    scores = (logits - logits.amax(-1, keepdim=True)) / _column([p.temperature for p in params], logits)
+    scores = logits.sub_(logits.amax(-1, keepdim=True)).div_(_column([p.temperature for p in params], logits))
     if any(p.top_k for p in params):
-        scores = _keep_top_k(scores, [p.top_k for p in params])
+        _keep_top_k(scores, [p.top_k for p in params])
     if any(p.top_p < 1 for p in params):
-        scores = _keep_top_p(scores, [p.top_p for p in params])
+        _keep_top_p(scores, [p.top_p for p in params])
     if any(p.min_p for p in params):
-        # Relative to the maximum, whose score is 0: p / p_max = exp(score).
-        scores = scores.masked_fill(scores < _column([p.min_p for p in params], logits).log(), -torch.inf)
-    # In float64 the sum's rounding cannot move a token's edge, however a device orders the additions.
-    cumulative = scores.double().exp_().cumsum(-1)
-    targets = _column(uniforms, cumulative) * cumulative[:, -1:]
-    return torch.searchsorted(cumulative, targets, right=True).squeeze(-1)
+        # The largest score is 0, so that p / p_max = exp(score).
+        scores.masked_fill_(scores < _column([p.min_p for p in params], scores).log(), -torch.inf)
+    return _invert(scores.exp_(), _column(uniforms, scores, torch.float64))
 
 
-def _column(values: list[float], like: torch.Tensor) -> torch.Tensor:
-    return torch.tensor(values, dtype=like.dtype, device=like.device).unsqueeze(-1)
+def _invert(weights: torch.Tensor, uniforms: torch.Tensor) -> torch.Tensor:
+    """The token at which the cumulated weights pass the random number: first its block, then its place in there.
+
+    Sums are float64, so that the order in which a device adds cannot move a token's edge.
+    """
+    blocks = functional.pad(weights, (0, -weights.shape[-1] % _BLOCK)).view(len(weights), -1, _BLOCK)
+    edges = blocks.sum(-1, dtype=torch.float64).cumsum(-1)
+    targets = uniforms * edges[:, -1:]
+    block = torch.searchsorted(edges, targets, right=True)
+    before = functional.pad(edges, (1, 0)).gather(-1, block)
+    rows = torch.arange(len(weights), device=weights.device)
+    inside = blocks[rows, block.squeeze(-1)].double().cumsum(-1)
+    # Rounding may leave a target just beyond its block's sum; the block's last possible token is then meant.
+    last = (inside < inside[:, -1:]).sum(-1, keepdim=True)
+    place = torch.searchsorted(inside, targets - before, right=True).minimum(last)
+    return (block * _BLOCK + place).squeeze(-1)
 
 
-def _keep_top_k(scores: torch.Tensor, counts: list[int]) -> torch.Tensor:
+def _column(values: list[float], like: torch.Tensor, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    return torch.tensor(values, dtype=dtype, device=like.device).unsqueeze(-1)
+
+
+def _keep_top_k(scores: torch.Tensor, counts: list[int]) -> None:
     vocab_size = scores.shape[-1]
-    ranks = [min(count or vocab_size, vocab_size) for count in counts]
-    best = scores.topk(max((r for r in ranks if r < vocab_size), default=1), dim=-1).values
-    edges = best.gather(-1, torch.tensor([[min(r, best.shape[-1]) - 1] for r in ranks], device=scores.device))
-    is_off = torch.tensor([[r == vocab_size] for r in ranks], device=scores.device)
-    return scores.masked_fill((scores < edges) & ~is_off, -torch.inf)
+    ranks = [count if 0 < count < vocab_size else vocab_size for count in counts]
+    best = scores.topk(max((rank for rank in ranks if rank < vocab_size), default=1), dim=-1).values
+    places = torch.tensor([[min(rank, best.shape[-1]) - 1] for rank in ranks], device=scores.device)
+    is_off = torch.tensor([[rank == vocab_size] for rank in ranks], device=scores.device)
+    scores.masked_fill_(scores < best.gather(-1, places).masked_fill(is_off, -torch.inf), -torch.inf)
 
 
-def _keep_top_p(scores: torch.Tensor, shares: list[float]) -> torch.Tensor:
+def _keep_top_p(scores: torch.Tensor, shares: list[float]) -> None:
     """Keep a token when those above it hold less than the share."""
-    masses = _column(shares, scores).double() * scores.double().exp().sum(-1, keepdim=True)
+    is_off = torch.tensor([[share >= 1] for share in shares], device=scores.device)
+    masses = _column(shares, scores, torch.float64) * scores.exp().sum(-1, dtype=torch.float64, keepdim=True)
     best = scores.topk(min(_NUCLEUS_CANDIDATES, scores.shape[-1]), dim=-1).values
-    cumulative = best.double().exp().cumsum(-1)
-    is_on = torch.tensor([[share < 1] for share in shares], device=scores.device)
-    if bool(((cumulative[:, -1:] < masses) & is_on).any()):
+    weights = best.exp().double()
+    if bool(((weights.sum(-1, keepdim=True) < masses) & ~is_off).any()):
         best = scores.sort(dim=-1, descending=True).values
-        cumulative = best.double().exp().cumsum(-1)
-    above = cumulative - best.double().exp()
-    num_kept = (above < masses).sum(-1, keepdim=True)
-    edges = best.gather(-1, num_kept.clamp(min=1) - 1)
-    return scores.masked_fill((scores < edges) & is_on, -torch.inf)
+        weights = best.exp().double()
+    above = weights.cumsum(-1) - weights
+    edges = best.gather(-1, (above < masses).sum(-1, keepdim=True).clamp(min=1) - 1)
+    scores.masked_fill_(scores < edges.masked_fill(is_off, -torch.inf), -torch.inf)

@@ -46,7 +46,8 @@ def sample(logits: torch.Tensor, sequences: Sequence[SequenceSampler]) -> list[O
     if plain:
         outcomes.update(zip(plain, _choose_largest(logits[plain], [sequences[i] for i in plain]), strict=True))
     others = [i for i, sequence in enumerate(sequences) if not sequence.is_plain_greedy]
-    outcomes.update(zip(others, _choose(logits[others].float(), [sequences[i] for i in others]), strict=True))
+    private = logits[others].float() if plain else logits.to(torch.float32, copy=True)
+    outcomes.update(zip(others, _choose(private, [sequences[i] for i in others]), strict=True))
     return [outcomes[i] for i in range(len(sequences))]
 
 
@@ -79,7 +80,8 @@ def _choose(logits: torch.Tensor, sequences: Sequence[SequenceSampler]) -> list[
     drawn = [i for i, s in enumerate(sequences) if not s.is_greedy and errors[i] is None and chosen[i] >= 0]
     if drawn:
         rows = [sequences[i] for i in drawn]
-        token_ids = draw(logits[drawn], [s.draw_params for s in rows], [s.next_uniform() for s in rows])
+        scores = logits if len(drawn) == len(sequences) else logits[drawn]
+        token_ids = draw(scores, [s.draw_params for s in rows], [s.next_uniform() for s in rows])
         for i, token_id in zip(drawn, token_ids.tolist(), strict=True):
             chosen[i] = token_id
     sampled = raw_logprobs.report(chosen)

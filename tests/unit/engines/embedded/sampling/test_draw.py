@@ -92,8 +92,8 @@ def test_a_row_draws_the_same_in_any_company(hows, seed):
     generator = torch.Generator().manual_seed(seed)
     logits = torch.randn(len(hows), 300, generator=generator) * 3
     uniforms = torch.rand(len(hows), generator=generator, dtype=torch.float64).tolist()
-    together = draw(logits, hows, uniforms).tolist()
-    alone = [draw(logits[i : i + 1], [how], [uniforms[i]]).item() for i, how in enumerate(hows)]
+    together = draw(logits.clone(), hows, uniforms).tolist()
+    alone = [draw(logits[i : i + 1].clone(), [how], [uniforms[i]]).item() for i, how in enumerate(hows)]
     assert together == alone
 
 
@@ -107,3 +107,22 @@ def test_uniform_is_uniform():
     counts = torch.histc(torch.tensor([uniform(1, 0, step) for step in range(20000)]), 20, 0, 1)
     chi_square = float(((counts - 1000) ** 2 / 1000).sum())
     assert chi_square < 43.8  # 99.9 % of 19 degrees of freedom
+
+
+def test_every_token_of_a_large_vocabulary_can_be_drawn_in_its_place():
+    weights = torch.zeros(1300)
+    weights[[0, 511, 512, 1023, 1024, 1299]] = 1.0
+    drawn = draw(weights.log().repeat(6, 1), [params()] * 6, [(at + 0.5) / 6 for at in range(6)])
+    assert drawn.tolist() == [0, 511, 512, 1023, 1024, 1299]
+
+
+@steady
+@given(st.integers(0, 2**32 - 1), st.integers(1, 2000))
+def test_a_drawn_token_is_always_possible(seed, vocab_size):
+    generator = torch.Generator().manual_seed(seed)
+    logits = torch.randn(32, vocab_size, generator=generator) * 30
+    logits[torch.rand(32, vocab_size, generator=generator) < 0.5] = -torch.inf
+    logits[:, seed % vocab_size] = 0.0
+    uniforms = [0.0, *torch.rand(30, generator=generator, dtype=torch.float64).tolist(), 1 - 2.0**-52]
+    drawn = draw(logits.clone(), [params()] * 32, uniforms)
+    assert torch.all(logits.gather(-1, drawn[:, None]).isfinite())
