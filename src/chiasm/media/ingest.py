@@ -71,21 +71,19 @@ class MediaIngest:
 
         Args:
             references: As they stand in the request.
-            deadline_s: Seconds that are left; a fetch is also held to the setting's own limit.
+            deadline_s: Seconds that are left of the request's deadline.
             clock: Gets a 'fetch' span for each item that is not a repetition.
 
         Raises:
             MediaError: One of the tree, with the item's index, its `param` and the cause.
-            DeadlineExceededError: The time passed outside of any fetch.
+            DeadlineExceededError: The request's deadline passed.
         """
         wanted = self._distinct(references)
         counts = Counter(reference.url for reference in references)
         budget = RequestBudget(self._settings, self._preparer, [counts[url] for url in wanted])
         try:
             async with asyncio.timeout(deadline_s), asyncio.TaskGroup() as group:
-                tasks = {
-                    url: group.create_task(self._item(one, budget, deadline_s, clock)) for url, one in wanted.items()
-                }
+                tasks = {url: group.create_task(self._item(one, budget, clock)) for url, one in wanted.items()}
         except TimeoutError:
             raise DeadlineExceededError(f"The media of the request took longer than {deadline_s:.3g} s") from None
         except BaseExceptionGroup as failures:
@@ -109,12 +107,10 @@ class MediaIngest:
             wanted.setdefault(reference.url, _Wanted(index, len(wanted), reference.param, source))
         return wanted
 
-    async def _item(
-        self, wanted: _Wanted, budget: RequestBudget, timeout_s: float, clock: StageClock | None
-    ) -> MediaItem:
+    async def _item(self, wanted: _Wanted, budget: RequestBudget, clock: StageClock | None) -> MediaItem:
         span = nullcontext() if clock is None else clock.stage("fetch", wanted.index)
         with naming_item(wanted.index, wanted.param), span:
-            data, label = await self._bytes(wanted.source, EarlyLook(budget, wanted.position), timeout_s)
+            data, label = await self._bytes(wanted.source, EarlyLook(budget, wanted.position))
             budget.take_bytes(wanted.position, len(data))
             identity, header = await self._in_pool(_inspect, data)
             budget.take_picture(wanted.position, header)
@@ -128,16 +124,14 @@ class MediaIngest:
             source=InlineSource(data),
         )
 
-    async def _bytes(
-        self, source: DataUrl | FileUrl | HttpUrl, look: EarlyLook, timeout_s: float
-    ) -> tuple[bytes, str | None]:
+    async def _bytes(self, source: DataUrl | FileUrl | HttpUrl, look: EarlyLook) -> tuple[bytes, str | None]:
         """The encoded bytes and the media type they are said to be of."""
         if isinstance(source, DataUrl):
             return await self._in_pool(decode_data_url, source.url, self._settings.max_item_bytes), source.label
         if isinstance(source, FileUrl):
             root, limit = self._settings.allowed_root, self._settings.max_item_bytes
             return await self._in_pool(read_file, source.url, root, limit), None
-        download = await self._fetcher.fetch(source, timeout_s, look)
+        download = await self._fetcher.fetch(source, look)
         return download.data, download.label
 
     async def _in_pool(self, work: Callable[..., _Result], *arguments: object) -> _Result:

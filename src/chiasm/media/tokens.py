@@ -34,7 +34,10 @@ class PictureTokens(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def picture_tokens(file: Path, preparer: ImagePreparer, settings: MediaSettings) -> PictureTokens:
-    """Count the tokens of a picture file. Decodes nothing; of a JPEG only the first bytes are read. Raises `MediaError`."""
+    """Count the tokens of a picture file. Decodes nothing, and of a JPEG reads only the first bytes.
+
+    Raises `MediaError`.
+    """
     header = _header_of(file)
     check_header(header, settings)
     plan = preparer.plan(header.width, header.height)

@@ -36,7 +36,7 @@ class Web:
         self.cancelled = []
         self.two_asked = asyncio.Event()
 
-    async def fetch(self, url, timeout_s, watch):
+    async def fetch(self, url, watch):
         self.asked.append(url.target)
         if len(self.asked) == 2:
             self.two_asked.set()

@@ -41,12 +41,11 @@ class HttpFetcher:
         self._slots = asyncio.Semaphore(settings.max_fetches)
         self._session: ClientSession | None = None
 
-    async def fetch(self, url: HttpUrl, timeout_s: float, watch: Callable[[bytearray], None]) -> Download:
-        """Return the body behind a URL.
+    async def fetch(self, url: HttpUrl, watch: Callable[[bytearray], None]) -> Download:
+        """Return the body behind a URL. The setting's time limit includes waiting for a free slot.
 
         Args:
             url: From `UrlPolicy.check`.
-            timeout_s: Total, waiting for a free slot included; the setting's own limit applies as well.
             watch: Called with all bytes so far whenever more have come; what it raises ends the download.
 
         Raises:
@@ -54,7 +53,7 @@ class HttpFetcher:
             MediaRefusedError: The host is at a forbidden address, or it answers with a redirect.
             MediaTooLargeError: More bytes than the setting allows for one item.
         """
-        limit_s = min(timeout_s, self._settings.fetch_timeout_s)
+        limit_s = self._settings.fetch_timeout_s
         try:
             async with asyncio.timeout(limit_s), self._slots:
                 return await self._get(url, watch)
