@@ -49,9 +49,9 @@ def png(width, height, *chunks, depth=1, colour=0):
 
 def uniform_png(width, height):
     """A genuine 1-bit PNG of zeros, compressed in pieces so that no raster is ever held."""
-    packer = zlib.compressobj(9)
+    packer = zlib.compressobj(1)
     row = bytes(1 + (width + 7) // 8)
-    data = b"".join(packer.compress(row * 64) for _ in range(height // 64)) + packer.compress(row * (height % 64))
+    data = b"".join(packer.compress(row * 256) for _ in range(height // 256)) + packer.compress(row * (height % 256))
     return png(width, height, chunk(b"IDAT", data + packer.flush()))
 
 
