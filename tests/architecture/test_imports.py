@@ -37,8 +37,14 @@ def test_importing_all_of_a_control_plane_room_leaves_torch_out(room):
     assert json.loads(done.stdout) == []
 
 
-def test_the_door_to_the_engine_is_only_opened_when_used():
-    program = "import sys, chiasm; assert 'torch' not in sys.modules; chiasm.LLM; assert 'chiasm.llm' in sys.modules"
+def test_the_door_to_the_engine_opens_when_it_is_used_and_not_before():
+    program = (
+        "import sys, types, chiasm\n"
+        "assert 'chiasm.llm' not in sys.modules and 'torch' not in sys.modules\n"
+        "stand_in = sys.modules['chiasm.llm'] = types.ModuleType('chiasm.llm')\n"
+        "stand_in.LLM = object()\n"
+        "assert chiasm.LLM is stand_in.LLM\n"
+    )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == 0, done.stderr
 
