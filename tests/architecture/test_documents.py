@@ -7,6 +7,7 @@ import tomllib
 
 import pytest
 from chiasm.cli.app import app
+from chiasm.settings import resolve
 
 from tests.architecture.repository import ROOT, code_spans, fenced_blocks, resolves, text_of, tracked_files
 from tools import reference_pages
@@ -34,6 +35,14 @@ def test_the_pages_are_there():
 def test_dotted_names_exist(path):
     names = [span for span in code_spans(text_of(path)) if re.fullmatch(r"chiasm(\.\w+)+", span)]
     assert [name for name in names if not name.endswith(".toml") and not resolves(name)] == []
+
+
+@pytest.mark.parametrize("path", CURRENT, ids=_name)
+def test_settings_exist(path):
+    known = {name for name, _, _ in resolve(environment={}).rows()}
+    sections = "|".join({name.split(".")[0] for name in known})
+    names = re.findall(rf"(?<![\w./])((?:{sections})\.[a-z_]+)(?![\w.(])", " ".join(code_spans(text_of(path))))
+    assert [name for name in names if name not in known] == []
 
 
 @pytest.mark.parametrize("path", CURRENT, ids=_name)
