@@ -7,7 +7,8 @@ import contextlib
 class Loopback:
     """Every connection is handed to the behaviour that its path names; `requests` holds what was asked."""
 
-    def __init__(self):
+    def __init__(self, tls=None):
+        self._tls = tls
         self.behaviours = {}
         self.requests = []
         self.num_connections = 0
@@ -25,7 +26,7 @@ class Loopback:
         return f"http://{host}:{self.port}{path}"
 
     async def __aenter__(self):
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0, ssl=self._tls)
         return self
 
     async def __aexit__(self, *_):
