@@ -2,11 +2,11 @@
 
 import asyncio
 import math
-import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 
 from chiasm.errors import OverloadedError, ShuttingDownError
+from chiasm.observability.receipt import StageClock
 
 _MAX_RETRY_AFTER_S = 60
 _SMOOTHING = 0.1
@@ -62,16 +62,21 @@ class Admission:
                 self._idle.set()
 
     @asynccontextmanager
-    async def slot(self) -> AsyncIterator[None]:
-        """Wait for a running slot and hold it inside the block; cancelling the wait gives up the place."""
-        async with self._slots:
-            self.num_running += 1
-            started = time.perf_counter()
-            try:
-                yield
-            finally:
-                self.num_running -= 1
-                self._mean_run_s += _SMOOTHING * (time.perf_counter() - started - self._mean_run_s)
+    async def slot(self, clock: StageClock) -> AsyncIterator[None]:
+        """Wait for a running slot and hold it inside the block; cancelling the wait gives up the place.
+
+        `clock` gets the wait as its 'queue' stage.
+        """
+        with clock.stage("queue"):
+            await self._slots.acquire()
+        self.num_running += 1
+        started_s = clock.now_s()
+        try:
+            yield
+        finally:
+            self.num_running -= 1
+            self._slots.release()
+            self._mean_run_s += _SMOOTHING * (clock.now_s() - started_s - self._mean_run_s)
 
     def close(self) -> None:
         """Let nobody in any more; who is open may finish."""

@@ -1,6 +1,7 @@
 """Metric names, each with its unit, and where they are counted. One registry per application, so tests do not share."""
 
 from collections.abc import Callable, Iterator, Mapping
+from typing import TypeVar, cast
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
@@ -12,6 +13,7 @@ from chiasm.observability.receipt import Receipt
 _LATENCY_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.2, 0.3, 0.5, 0.75, 1, 1.5, 2, 3, 5, 7.5, 10, 20, 30, 60, 120)
 
 Levels = Callable[[], Mapping[str, float]]
+Labelled = TypeVar("Labelled", Counter, Histogram)
 
 
 class GatewayMetrics:
@@ -23,6 +25,7 @@ class GatewayMetrics:
     def __init__(self, levels: Levels, worker_levels: Levels, worker_totals: Levels) -> None:
         """Take callables that return name -> value: what gateway and worker hold now, and the worker's counts."""
         self.registry = CollectorRegistry()
+        self._children: dict[tuple[Counter | Histogram, tuple[str, ...]], Counter | Histogram] = {}
         self.registry.register(_Levels(levels, worker_levels, worker_totals))
         self._received = self._counter("requests_received", "Requests that reached an endpoint.", ["endpoint"])
         self._ended = self._counter("requests", "Requests that ended.", ["endpoint", "outcome"])
@@ -38,23 +41,35 @@ class GatewayMetrics:
 
     def receive(self, endpoint: str) -> None:
         """Count a request that arrived; `end` follows exactly once."""
-        self._received.labels(endpoint).inc()
+        self._child(self._received, endpoint).inc()
 
     def end(self, endpoint: str, receipt: Receipt) -> None:
         """Count a request's only ending."""
-        self._ended.labels(endpoint, receipt.outcome).inc()
+        self._child(self._ended, endpoint, receipt.outcome).inc()
         if receipt.ttft_s is not None:
-            self._ttft_s.labels(endpoint).observe(receipt.ttft_s)
+            self._child(self._ttft_s, endpoint).observe(receipt.ttft_s)
             for stage, seconds in receipt.stages_s.items():
-                self._stage_s.labels(stage).observe(seconds)
+                self._child(self._stage_s, stage).observe(seconds)
         if receipt.outcome == "finished":
-            self._e2e_s.labels(endpoint).observe(receipt.e2e_s)
-        self._items.inc(receipt.num_items)
-        self._prompt_tokens.inc(receipt.num_prompt_tokens)
-        self._visual_tokens.inc(receipt.num_visual_tokens)
-        self._cached_tokens.inc(receipt.num_cached_tokens)
-        self._cached_embeddings.inc(receipt.num_cached_embeddings)
-        self._output_tokens.inc(receipt.num_output_tokens)
+            self._child(self._e2e_s, endpoint).observe(receipt.e2e_s)
+        for counter, count in (
+            (self._items, receipt.num_items),
+            (self._prompt_tokens, receipt.num_prompt_tokens),
+            (self._visual_tokens, receipt.num_visual_tokens),
+            (self._cached_tokens, receipt.num_cached_tokens),
+            (self._cached_embeddings, receipt.num_cached_embeddings),
+            (self._output_tokens, receipt.num_output_tokens),
+        ):
+            if count:
+                counter.inc(count)
+
+    def _child(self, metric: Labelled, *labels: str) -> Labelled:
+        """`metric.labels`, remembered: finding a child costs the library more than counting does."""
+        key = (metric, labels)
+        child = self._children.get(key)
+        if child is None:
+            child = self._children[key] = metric.labels(*labels)
+        return cast("Labelled", child)
 
     def _counter(self, name: str, meaning: str, labels: list[str] | None = None) -> Counter:
         return Counter(f"chiasm_{name}", meaning, labels or [], registry=self.registry)

@@ -6,11 +6,12 @@ import pytest
 
 from chiasm.errors import OverloadedError, ShuttingDownError
 from chiasm.gateway.admission import Admission
+from chiasm.observability.receipt import StageClock
 
 
 async def hold(admission, order, name, release):
     with admission.open():
-        async with admission.slot():
+        async with admission.slot(StageClock()):
             order.append(name)
             await release.wait()
 

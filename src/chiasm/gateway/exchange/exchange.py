@@ -3,7 +3,6 @@
 import asyncio
 import secrets
 import time
-from contextlib import AsyncExitStack
 
 from starlette.types import Receive, Scope, Send
 
@@ -74,13 +73,10 @@ class Exchange:
         self._check(plan, limits)
         items = await self._collect(plan, limits)
         writer = self._dialect.writer(self._heading(), plan)
-        async with AsyncExitStack() as held:
-            with self._account.clock.stage("queue"):
-                await held.enter_async_context(self._gateway.admission.slot())
-            generation = Generation(self._gateway.worker, self._requests(plan, items, limits))
+        async with self._gateway.admission.slot(self._account.clock):
             self._account.dispatched()
-            await held.enter_async_context(generation)
-            await self._relay(plan, generation, writer)
+            async with Generation(self._gateway.worker, self._requests(plan, items, limits)) as generation:
+                await self._relay(plan, generation, writer)
         await self._close(plan, writer)
 
     def _check(self, plan: Plan, limits: RequestLimits) -> None:

@@ -49,9 +49,11 @@ class Generation:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for reader in self._readers:
+        reading = [reader for reader in self._readers if not reader.done()]
+        for reader in reading:
             reader.cancel()
-        await asyncio.wait(self._readers, timeout=_CLOSE_TIMEOUT_S)
+        if reading:
+            await asyncio.wait(reading, timeout=_CLOSE_TIMEOUT_S)
 
     async def next_batch(self) -> list[GenerateEvent]:
         """Return the events that have come, at least one; none once every generation has finished.

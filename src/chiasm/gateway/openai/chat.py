@@ -75,7 +75,8 @@ class Conversation:
         """Append a turn. Raises `RequestError` for what cannot be rendered."""
         role = _role(message, pointer)
         for name, rule in MESSAGE_POLICY.items():
-            check_field(name, getattr(message, name), rule, f"{pointer}/{name}")
+            if (value := getattr(message, name)) is not None:
+                check_field(name, value, rule, f"{pointer}/{name}")
         if message.content is None:
             raise InvalidRequestError("The message has no content", param=f"{pointer}/content")
         if isinstance(message.content, str):
