@@ -1,11 +1,14 @@
 """Families against transformers: vision features, positions, picture tokens, loading."""
 
+import json
 from types import SimpleNamespace
 
+import msgspec
 import numpy as np
 import pytest
 import torch
 from PIL import Image
+from safetensors.torch import load_file, save_file
 from transformers import AutoTokenizer
 from transformers.models.idefics3.image_processing_pil_idefics3 import Idefics3ImageProcessorPil
 from transformers.models.idefics3.processing_idefics3 import Idefics3Processor
@@ -13,6 +16,7 @@ from transformers.models.smolvlm.processing_smolvlm import get_image_prompt_stri
 
 from chiasm.engines.embedded.families.base import PlacedImage
 from chiasm.engines.embedded.families.registry import family_for, known_model_types
+from chiasm.errors import EngineStartError
 from tests.numeric.random_models import (
     PICTURE_FAMILIES,
     RECIPES,
@@ -209,3 +213,47 @@ def test_text_models_answer_by_the_prompt(text_model):
 
 def test_every_known_model_type_has_a_random_model():
     assert {recipe.config["model_type"] for recipe in RECIPES.values()} == set(known_model_types())
+
+
+class TestLoading:
+    @pytest.fixture
+    def directory(self, tmp_path):
+        return build("llama", tmp_path)
+
+    def refused(self, directory):
+        with pytest.raises(EngineStartError) as caught:
+            family_for(directory).load(torch.float32)
+        return caught.value
+
+    def test_no_weights(self, directory):
+        (directory / "model.safetensors").unlink()
+        error = self.refused(directory)
+        assert directory.name in error.message
+        assert "safetensors" in error.hint
+
+    def test_truncated_weights(self, directory):
+        path = directory / "model.safetensors"
+        path.write_bytes(path.read_bytes()[:-1000])
+        assert "cannot load the weights" in self.refused(directory).message
+
+    def test_a_missing_tensor_is_named(self, directory):
+        path = directory / "model.safetensors"
+        weights = load_file(path)
+        del weights["model.layers.1.mlp.up_proj.weight"]
+        save_file(weights, path, metadata={"format": "pt"})
+        assert "1 tensors are missing" in (message := self.refused(directory).message)
+        assert "model.layers.1.mlp.up_proj.weight" in message
+
+    def test_weights_of_another_size(self, directory):
+        config = json.loads((directory / "config.json").read_text())
+        (directory / "config.json").write_text(json.dumps(config | {"intermediate_size": 96}))
+        assert "cannot load the weights" in self.refused(directory).message
+
+    def test_tile_tokens_that_do_not_match_the_plan(self, tmp_path, monkeypatch):
+        directory = build("idefics3", tmp_path)
+        plan = family_for(directory).preparer.plan(1000, 1000)
+        preparer = type(family_for(directory).preparer)
+        wrong = msgspec.structs.replace(plan, num_prompt_tokens=plan.num_prompt_tokens + 1)
+        monkeypatch.setattr(preparer, "plan", lambda self, width, height: wrong)
+        with pytest.raises(EngineStartError, match=f"{plan.num_prompt_tokens} tokens"):
+            family_for(directory)

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from transformers.utils import logging
 
 from chiasm.errors import EngineStartError
@@ -18,9 +19,14 @@ def read_weights(model_class: Any, directory: Path, config: Any, dtype: torch.dt
     logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     try:
         model, report = model_class.from_pretrained(
-            directory, config=config, dtype=dtype, local_files_only=True, output_loading_info=True
+            directory,
+            config=config,
+            dtype=dtype,
+            local_files_only=True,
+            use_safetensors=True,
+            output_loading_info=True,
         )
-    except (OSError, ValueError, RuntimeError, KeyError) as error:
+    except (OSError, ValueError, RuntimeError, KeyError, SafetensorError) as error:
         raise EngineStartError(
             f"cannot load the weights of {directory.name}: {error}", hint="the directory needs *.safetensors files"
         ) from error

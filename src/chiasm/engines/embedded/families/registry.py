@@ -47,15 +47,21 @@ def family_for(directory: Path) -> Family:
             f"the embedded engine has no family for model type {model_type!r}; known: {', '.join(_FAMILIES)}",
             hint="serve the model with --engine vllm",
         )
+    if written.get("quantization_config"):
+        raise UnsupportedModelError(
+            f"the weights of {directory.name} are quantized, which the embedded engine does not compute",
+            hint="use the unquantized model or serve this one with --engine vllm",
+        )
     module, name = _FAMILIES[model_type]
     family: type[Family] = getattr(importlib.import_module(f"{__package__}.{module}"), name)
     return family(directory, _configuration(directory))
 
 
 def _configuration(directory: Path) -> Any:
+    from huggingface_hub.errors import StrictDataclassError
     from transformers import AutoConfig
 
     try:
         return AutoConfig.from_pretrained(directory, local_files_only=True)
-    except (OSError, ValueError, TypeError, KeyError) as error:
+    except (OSError, ValueError, TypeError, KeyError, StrictDataclassError) as error:
         raise EngineStartError(f"cannot read config.json of {directory.name}: {error}") from error
