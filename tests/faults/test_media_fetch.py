@@ -22,6 +22,7 @@ from tests.unit.media.pictures import encode, gradient, noise, png
 
 PICTURE = encode(gradient(), "png")
 TIMEOUT_S = 0.6
+"""For servers that stall. Where an answer is expected the limit is far off."""
 
 
 @pytest.fixture
@@ -41,7 +42,7 @@ async def collect(server):
                 "allowed_private_hosts": ("127.0.0.1", "img.example"),
                 "allow_http": True,
                 "allowed_ports": (server.port,),
-                "fetch_timeout_s": TIMEOUT_S,
+                "fetch_timeout_s": 20.0,
                 **options,
             }
         )
@@ -110,10 +111,11 @@ FAULTS = {
 @pytest.mark.parametrize("name", FAULTS)
 async def test_faults_end_in_one_coded_error_within_the_deadline(server, collect, name):
     server.behaviours["/x"], error, cause = FAULTS[name]
+    timeout_s = TIMEOUT_S if "within" in cause else 20.0
     started = time.monotonic()
     with pytest.raises(error, match=cause) as caught:
-        await collect(server.url("/x?sig=secret"), max_item_bytes=200_000)
-    assert time.monotonic() - started < 10 * TIMEOUT_S
+        await collect(server.url("/x?sig=secret"), max_item_bytes=200_000, fetch_timeout_s=timeout_s)
+    assert time.monotonic() - started < 10
     assert caught.value.item == 0
     assert caught.value.param == "/0"
     assert "secret" not in caught.value.message
@@ -122,7 +124,6 @@ async def test_faults_end_in_one_coded_error_within_the_deadline(server, collect
 
 
 async def test_a_slow_answer_within_the_deadline_is_fine(server, collect):
-    server.behaviours["/x"] = drip(PICTURE[:1], 0)
     server.behaviours["/y"] = slow(answer(PICTURE), 0.2)
     assert len(await collect(server.url("/y"))) == 1
 
@@ -166,7 +167,7 @@ async def test_a_caller_that_goes_away_closes_its_connections(server, collect):
 
 async def test_downloads_at_once_are_bounded(server, collect):
     server.behaviours = {f"/{i}": slow(answer(PICTURE), 0.02) for i in range(8)}
-    items = await collect(*(server.url(f"/{i}") for i in range(8)), max_fetches=2, fetch_timeout_s=20.0)
+    items = await collect(*(server.url(f"/{i}") for i in range(8)), max_fetches=2)
     assert len(items) == 8
     assert server.max_open == 2
 
@@ -175,8 +176,8 @@ async def test_waiting_for_a_slot_counts_towards_the_deadline(server, collect):
     server.behaviours = {"/1": hang, "/2": hang}
     started = time.monotonic()
     with pytest.raises(MediaFetchError):
-        await collect(server.url("/1"), server.url("/2"), max_fetches=1)
-    assert time.monotonic() - started < 10 * TIMEOUT_S
+        await collect(server.url("/1"), server.url("/2"), max_fetches=1, fetch_timeout_s=TIMEOUT_S)
+    assert time.monotonic() - started < 10
 
 
 async def test_the_request_is_what_was_asked_for_and_no_more(server, collect, monkeypatch):

@@ -145,7 +145,7 @@ async def test_the_answer_does_not_tell_whether_an_inner_port_is_open(canary, re
         times_s[port] = time.perf_counter() - started
         messages[port] = (error.message, error.hint, error.code)
     assert messages[canary.port] == messages[closed_port]
-    assert max(times_s.values()) < 1.0
+    assert max(times_s.values()) < 5.0
     assert canary.num_connections == 0
 
 

@@ -291,6 +291,26 @@ class TestRotation:
             assert largest_difference(decoded, upright) == 0
 
 
+class TestMalformedExif:
+    broken = b"Exif\0\0II*\0\x08\0\0\0\xff\xff\x1a\x01\x05\0\xff\xff\xff\xff\xff\xff\xff\xff"
+
+    @pytest.mark.parametrize("kind", ["jpeg", "png", "webp"])
+    def test_it_is_ignored(self, kind):
+        exif = self.broken if kind == "jpeg" else self.broken[6:]
+        assert decode(encode(gradient(), kind, exif=exif)).size == (24, 16)
+
+    def test_also_where_pillow_decodes_the_jpeg(self):
+        assert decode(encode(gradient().convert("CMYK"), "jpeg", exif=self.broken)).size == (24, 16)
+
+    def test_in_avif_the_container_says_the_rotation(self):
+        exif = Image.Exif()
+        exif[270], exif[274] = "A MARKER TO FIND IT", 6
+        data = encode(gradient(24, 16), "avif", exif=exif)
+        start = data.rindex(b"\0*", 0, data.index(b"A MARKER")) - 2
+        damaged = data[:start] + b"II*\0\xff\xff\xff\xff" + data[start + 8 :]
+        assert largest_difference(decode(damaged), decode(data)) == 0
+
+
 def _tagged(image, orientation):
     image = image.copy()
     image.getexif()[274] = orientation
