@@ -5,15 +5,18 @@ would need prose is written by hand elsewhere in docs/.
 """
 
 import argparse
+import inspect
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Annotated, Any, Literal, cast, get_args, get_origin
 
 import msgspec
+import typer
 from msgspec import Meta
 from prometheus_client.metrics_core import Metric
 
+from chiasm.cli.app import app
 from chiasm.errors import ChiasmError
 from chiasm.gateway.errors import STATUS
 from chiasm.gateway.state import Gateway, Ingest
@@ -134,6 +137,38 @@ def _error_rows(cls: type[ChiasmError], depth: int) -> Iterable[tuple[str, ...]]
             yield from _error_rows(child, depth + 1)
 
 
+def commands_page() -> str:
+    """Every command with its arguments and options."""
+    lines = [NOTE, "# Commands", "", "`chiasm COMMAND --help` prints the same."]
+    for words, command in _commands(("chiasm",), typer.main.get_command(app)):
+        lines += ["", f"## `{' '.join(words)}`", "", inspect.cleandoc(command.help or ""), ""]
+        rows = [_parameter_row(parameter) for parameter in command.params if parameter.name != "help"]
+        lines += _table(("argument or option", "default", "meaning"), rows) if rows else ["No options."]
+    return "\n".join(lines) + "\n"
+
+
+def _commands(words: tuple[str, ...], command: Any) -> Iterator[tuple[tuple[str, ...], Any]]:
+    children: dict[str, Any] = getattr(command, "commands", {})
+    if not children:
+        yield words, command
+    for name, child in sorted(children.items()):
+        yield from _commands((*words, name), child)
+
+
+def _parameter_row(parameter: Any) -> tuple[str, ...]:
+    is_option = parameter.opts[0].startswith("-")
+    spelled = (
+        [*parameter.opts, *parameter.secondary_opts] if is_option else [(parameter.metavar or parameter.name).upper()]
+    )
+    name = ", ".join(f"`{text.strip('[]')}`" for text in spelled)
+    if parameter.multiple or parameter.nargs == -1:
+        name += ", any number"
+    shown = parameter.show_default if isinstance(parameter.show_default, str) else parameter.default
+    is_empty = shown is None or shown is False or shown == ""
+    default = "required" if parameter.required else "" if is_empty else f"`{shown}`"
+    return (name, default, " ".join((parameter.help or "").split()))
+
+
 def metrics_page() -> str:
     """Every metric of the gateway with its type, labels and meaning."""
     lines = [
@@ -183,7 +218,12 @@ def _table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> list[str]:
     return [line(head), "|" + "---|" * len(head), *(line(row) for row in rows)]
 
 
-PAGES: dict[str, Callable[[], str]] = {"config.md": config_page, "errors.md": errors_page, "metrics.md": metrics_page}
+PAGES: dict[str, Callable[[], str]] = {
+    "commands.md": commands_page,
+    "config.md": config_page,
+    "errors.md": errors_page,
+    "metrics.md": metrics_page,
+}
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -6,9 +6,9 @@ import shlex
 import tomllib
 
 import pytest
+
 from chiasm.cli.app import app
 from chiasm.settings import resolve
-
 from tests.architecture.repository import ROOT, code_spans, fenced_blocks, resolves, text_of, tracked_files
 from tools import reference_pages
 
