@@ -1,6 +1,7 @@
 """One machine, one process: settings to a model, a gateway and a listening socket."""
 
 import asyncio
+import gc
 import signal
 import threading
 from collections.abc import Callable, Iterator
@@ -54,6 +55,11 @@ class LocalServer:
         """The name under which the model is served."""
         return self._worker.info.model
 
+    @property
+    def takes_images(self) -> bool:
+        """Whether the model has eyes."""
+        return self._worker.info.takes_images
+
     async def serve(self, stop: asyncio.Event, on_ready: Callable[[], None]) -> None:
         """Serve until `stop` is set; drains, then closes everything. May be called once."""
         ingest = MediaIngest(self._settings.media, self._preparer)
@@ -68,6 +74,8 @@ class LocalServer:
 def serve(settings: Settings, progress: Progress, on_ready: Callable[[LocalServer], None]) -> None:
     """Run a server in this thread until SIGTERM or SIGINT; a second signal ends the drain at once."""
     server = LocalServer(settings, progress)
+    gc.collect()
+    gc.freeze()  # what a loaded model consists of need not be walked again and again
 
     async def until_signal() -> None:
         stop, task, loop = asyncio.Event(), asyncio.current_task(), asyncio.get_running_loop()
@@ -106,13 +114,23 @@ def background_server(settings: Settings, progress: Progress) -> Iterator[LocalS
         thread.join(_STOP_TIMEOUT_S)
 
 
+def packing_works(dtype: str) -> bool:
+    """Whether this build of torch can reorder weights of a dtype and still give the same results."""
+    import torch
+
+    from chiasm.engines.embedded.linear import packing_works as works
+
+    return works(getattr(torch, dtype))
+
+
 def _start_worker(settings: Settings, progress: Progress) -> tuple[Worker, ImagePreparer | None]:
     if find_spec("torch") is None or find_spec("transformers") is None:
         raise MissingExtraError(
             "The embedded engine needs torch and transformers", hint="pip install 'chiasm[embedded]'"
         )
+    directory = model_directory(settings.engine.model)
+    progress("Loading torch", 0.0)
     from chiasm.workers.local import LocalWorker
 
-    directory = model_directory(settings.engine.model)
     worker = LocalWorker.start(directory, served_name(settings.engine), settings.engine, settings.media, progress)
     return worker, worker.preparer

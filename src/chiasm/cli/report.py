@@ -1,0 +1,52 @@
+"""What commands print besides their results."""
+
+from collections.abc import Callable
+
+import typer
+
+from chiasm.errors import ChiasmError, SettingsError
+
+FAILURE = 1
+USAGE = 2
+
+
+def report_error(error: ChiasmError) -> int:
+    """Print an error and its hint to standard error; return the exit status."""
+    typer.secho(f"Error: {error.message}", fg=typer.colors.RED, err=True)
+    if error.hint:
+        typer.echo(f"  {error.hint}", err=True)
+    return USAGE if isinstance(error, SettingsError) else FAILURE
+
+
+def print_json(value: object) -> None:
+    """Print a result for programs."""
+    import msgspec
+
+    typer.echo(msgspec.json.format(msgspec.json.encode(value)).decode())
+
+
+class LoadingLine:
+    """Shows what a loading model does, on standard error; lines that replace each other on a terminal, else nothing."""
+
+    def __init__(self) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+        console = Console(stderr=True)
+        self._bar = Progress(
+            TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(), console=console, transient=True
+        )
+        self._task = self._bar.add_task("Starting", total=1.0)
+        self._is_shown = console.is_terminal
+
+    def __enter__(self) -> Callable[[str, float], None]:
+        if self._is_shown:
+            self._bar.start()
+        return self._update
+
+    def __exit__(self, *_: object) -> None:
+        if self._is_shown:
+            self._bar.stop()
+
+    def _update(self, what: str, share: float) -> None:
+        self._bar.update(self._task, description=what, completed=share)

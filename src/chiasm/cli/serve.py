@@ -1,0 +1,84 @@
+"""`chiasm serve`."""
+
+import sys
+import time
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from chiasm.cli.options import ConfigFile, Json, Overrides, resolved
+from chiasm.cli.report import LoadingLine, print_json
+
+if TYPE_CHECKING:
+    from chiasm.launch.local import LocalServer
+
+
+def serve(
+    model: Annotated[
+        str | None,
+        typer.Argument(metavar="[MODEL_DIR]", help="Hugging Face directory; none: the packaged tiny model."),
+    ] = None,
+    host: Annotated[str | None, typer.Option(help="Address to listen on.", show_default="127.0.0.1")] = None,
+    port: Annotated[int | None, typer.Option(help="Port; 0 takes a free one.", show_default="8000")] = None,
+    config_file: ConfigFile = None,
+    overrides: Overrides = None,
+    log_level: Annotated[str | None, typer.Option(help="debug, info, warning or error.", show_default="info")] = None,
+    json: Json = False,
+) -> None:
+    """Serve a model over the OpenAI API until SIGTERM or Ctrl+C; running requests finish first.
+
+    Try:
+
+      chiasm serve
+
+      chiasm serve ./Qwen2.5-VL-3B-Instruct --port 9000 --set engine.max_running=8
+
+      chiasm serve --set 'gateway.api_keys=["secret"]' --host 0.0.0.0
+    """
+    _restart_with_allocator()
+    settings = resolved(
+        config_file,
+        overrides,
+        engine__model=model,
+        gateway__host=host,
+        gateway__port=port,
+        observability__log_level=log_level,
+    ).settings
+    from chiasm.launch.local import serve as serve_until_stopped
+    from chiasm.observability.logs import configure_logging
+
+    configure_logging(settings.observability.log_level)
+    started_s = time.perf_counter()
+    loading = LoadingLine()
+
+    def on_ready(server: "LocalServer") -> None:
+        loading.__exit__()
+        took_s = time.perf_counter() - started_s
+        if json:
+            print_json({"address": server.address, "model": server.model, "start_s": round(took_s, 3)})
+        else:
+            _print_welcome(server, took_s, has_keys=bool(settings.gateway.api_keys))
+        sys.stdout.flush()
+
+    with loading as progress:
+        serve_until_stopped(settings, progress, on_ready)
+
+
+def _print_welcome(server: "LocalServer", took_s: float, *, has_keys: bool) -> None:
+    typer.echo(f"{server.model} is served on {server.address} (ready after {took_s:.1f} s; Ctrl+C stops it)")
+    key = " --api-key KEY" if has_keys else ""
+    typer.echo(f'Try:  chiasm ask --server {server.address}{key} picture.png "What is in the picture?"')
+    header = " -H 'Authorization: Bearer KEY'" if has_keys else ""
+    body = '{"messages": [{"role": "user", "content": "Hello"}]}'
+    typer.echo(f"      curl {server.address}/v1/chat/completions{header} -d '{body}'")
+
+
+def _restart_with_allocator() -> None:
+    """Start this process again, once, with the variables that the C library reads only at start."""
+    import os
+
+    from chiasm.settings.allocator import environment_with_allocator
+
+    environment = environment_with_allocator()
+    if environment is not None:
+        os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], environment)  # noqa: S606 - ourselves

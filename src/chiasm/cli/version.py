@@ -1,0 +1,15 @@
+"""`chiasm version`."""
+
+import typer
+
+from chiasm import __version__
+from chiasm.cli.options import Json
+from chiasm.cli.report import print_json
+
+
+def version(json: Json = False) -> None:
+    """Print the version."""
+    if json:
+        print_json({"version": __version__})
+    else:
+        typer.echo(__version__)
