@@ -37,9 +37,6 @@ class LiteralGuard:
         self._special = {literal: self._mark("1", i) for i, literal in enumerate(self._literals)}
         self._shown = {mark: literal for literal, mark in self._hidden.items()} | {self._seam: ""}
         self._mark_pattern = re.compile(f"{self._mark_begin}[^{_CLOSE}]*{_CLOSE}")
-        # Such tokens are found after normalisation, where a search for their text cannot see them.
-        added = backend.get_added_tokens_decoder()
-        self._always_renames = backend.normalizer is not None and any(added[i].normalized for i in guarded)
         self._lock = threading.Lock()
         self._renamed: tuple[Tokenizer, dict[int, int]] | None = None
 
@@ -58,14 +55,20 @@ class LiteralGuard:
 
     def encode(self, rendered: str, *, add_special_tokens: bool = False) -> list[int]:
         """Token ids of a text that contains hidden ones; literals outside them become the guarded tokens."""
-        if self._mark_begin not in rendered and not self._always_renames:
+        if self._mark_begin not in rendered:
             ids: list[int] = self._backend.encode(rendered, add_special_tokens=add_special_tokens).ids
-            return ids
+            if not self._has_strays(rendered, ids):
+                return ids
         tokenizer, original_ids = self._renamed_tokenizer()
         marked = self._pattern.sub(lambda match: self._special[match[0]], rendered)
         text = self._mark_pattern.sub(lambda match: self._shown.get(match[0], match[0]), marked)
         encoded = tokenizer.encode(text, add_special_tokens=add_special_tokens)
         return [original_ids.get(token_id, token_id) for token_id in encoded.ids]
+
+    def _has_strays(self, rendered: str, ids: list[int]) -> bool:
+        """Whether a normaliser made guarded tokens of other spellings, such as full-width brackets."""
+        num_spelled = sum(1 for _ in self._pattern.finditer(rendered))
+        return sum(map(self._guarded.__contains__, ids)) > num_spelled
 
     def _edge_sizes(self, text: str) -> range:
         return range(1, min(self._max_part_chars, len(text)) + 1)
@@ -88,7 +91,8 @@ class LiteralGuard:
 def _rename(described: dict[str, Any], names: dict[str, str]) -> None:
     """Respell tokens in a tokenizer.json: among the added tokens and wherever the model itself names them."""
     for token in described["added_tokens"]:
-        token["content"] = names.get(token["content"], token["content"])
+        if token["content"] in names:
+            token |= {"content": names[token["content"]], "normalized": False}
     model = described["model"]
     vocabulary = model["vocab"]
     if isinstance(vocabulary, dict):

@@ -82,8 +82,9 @@ class SequenceSampler:
 
         Raises `InvalidRequestError` when the grammar turns out too complex to follow.
         """
-        for token_id, bias in self._bias.items():
-            row[token_id] += bias
+        if self._bias:
+            token_ids = torch.tensor(list(self._bias), device=row.device)
+            row[token_ids] += torch.tensor(list(self._bias.values()), dtype=row.dtype, device=row.device)
         grammar_is_done = self._grammar is not None and self._grammar.is_finished
         if self._is_held_open and not grammar_is_done:
             row[self._ending_ids] = -torch.inf
