@@ -198,6 +198,9 @@ class FakeIngest:
         finally:
             self.num_open -= 1
 
+    async def aclose(self) -> None:
+        assert self.num_open == 0
+
     async def _item(self, index, reference):
         if reference.url.startswith("hang:"):
             await asyncio.Event().wait()

@@ -17,12 +17,16 @@ class ChatClient:
 
     def __init__(self, server: str, api_key: str | None = None) -> None:
         """Take `http://host:port`, with or without `/v1`. Raises `InvalidSettingError` for anything else."""
-        parts = urlsplit(server if "//" in server else f"http://{server}")
-        if parts.scheme not in ("http", "https") or not parts.hostname:
+        try:
+            parts = urlsplit(server if "//" in server else f"http://{server}")
+            host, port = parts.hostname, parts.port
+        except ValueError:
+            host = None
+        if not host or parts.scheme not in ("http", "https"):
             raise InvalidSettingError(f"'{server}' is not a server's URL", hint="For example http://127.0.0.1:8000")
         kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
         self._server = server
-        self._connection = kind(parts.hostname, parts.port, timeout=CONNECT_TIMEOUT_S)
+        self._connection = kind(host, port, timeout=CONNECT_TIMEOUT_S)
         self._path = parts.path.rstrip("/").removesuffix("/v1") + "/v1/chat/completions"
         self._headers = {"Content-Type": "application/json"}
         if api_key:

@@ -1,0 +1,85 @@
+"""The command itself: what it lists, how it fails, what it loads."""
+
+import subprocess
+import sys
+
+import pytest
+from typer.testing import CliRunner
+
+from chiasm import __version__
+from chiasm.cli import app as command
+from chiasm.errors import EngineStartError, InvalidSettingError
+
+COMMANDS = ("serve", "ask", "tokens", "doctor", "version", "config")
+
+
+def run(*words):
+    return CliRunner().invoke(command.app, list(words))
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_explains_itself(name):
+    assert name in run("--help").stdout
+    shown = run(name, "--help")
+    assert shown.exit_code == 0
+    assert "chiasm" in shown.stdout
+
+
+def test_help_teaches_with_examples():
+    assert 'chiasm ask picture.png "What is this?"' in run("--help").stdout
+    assert "--set engine.max_running=8" in run("serve", "--help").stdout
+    assert '"What changed?" --stages' in run("ask", "--help").stdout
+
+
+def test_without_arguments_it_shows_help():
+    assert "First steps" in run().stdout
+
+
+def test_version():
+    assert run("version").stdout == f"{__version__}\n"
+    assert __version__ in run("version", "--json").stdout
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [(InvalidSettingError("no such port", hint="take another"), 2), (EngineStartError("no such model"), 1)],
+)
+def test_expected_failures_are_a_line_a_hint_and_a_status(monkeypatch, capsys, error, status):
+    def fail():
+        raise error
+
+    monkeypatch.setattr(command, "app", fail)
+    with pytest.raises(SystemExit) as caught:
+        command.main()
+    assert caught.value.code == status
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err.splitlines() == [f"Error: {error.message}"] + ([f"  {error.hint}"] if error.hint else [])
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["serve", "--set", "gateway.prot=1"],
+        ["config", "show", "--set", "x=1"],
+        ["serve", "--nope"],
+        ["doctor", "--port", "x"],
+        ["ask"],
+    ],
+)
+def test_usage_and_settings_errors_have_status_2(words, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["chiasm", *words])
+    monkeypatch.setattr("chiasm.cli.serve._restart_with_allocator", lambda: None)
+    with pytest.raises(SystemExit) as caught:
+        command.main()
+    assert caught.value.code == 2
+    assert "Traceback" not in capsys.readouterr().err
+
+
+def test_the_command_line_loads_no_engine_and_no_server():
+    program = (
+        "import sys; import chiasm.cli.app; "
+        "print([n for n in ('torch', 'transformers', 'numpy', 'uvicorn', 'starlette', 'aiohttp') if n in sys.modules])"
+    )
+    shown = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
+    assert shown.stdout == "[]\n"

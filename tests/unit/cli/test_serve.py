@@ -1,0 +1,81 @@
+"""`chiasm serve`: restart, welcome, settings."""
+
+import json
+import os
+import sys
+
+import pytest
+from typer.testing import CliRunner
+
+from chiasm.cli import serve as command
+from chiasm.cli.app import app
+from chiasm.settings.allocator import ALLOCATOR_VARIABLES
+
+
+class FakeServer:
+    address = "http://127.0.0.1:8123"
+    model = "m"
+
+
+@pytest.fixture
+def started(monkeypatch):
+    """Settings of servers that were started; each is ready at once."""
+    seen = []
+
+    def serve(settings, progress, on_ready):
+        progress("Loading", 0.5)
+        seen.append(settings)
+        on_ready(FakeServer())
+
+    monkeypatch.setattr(command, "_restart_with_allocator", lambda: None)
+    monkeypatch.setattr("chiasm.launch.local.serve", serve)
+    monkeypatch.setattr("chiasm.observability.logs.configure_logging", lambda level: None)
+    return seen
+
+
+def test_options_become_settings(started):
+    words = [
+        "serve",
+        "/models/x",
+        "--host",
+        "::1",
+        "--port",
+        "0",
+        "--log-level",
+        "debug",
+        "--set",
+        "engine.max_running=3",
+    ]
+    assert CliRunner().invoke(app, words).exit_code == 0
+    (settings,) = started
+    assert (settings.engine.model, settings.gateway.host, settings.gateway.port) == ("/models/x", "::1", 0)
+    assert (settings.observability.log_level, settings.engine.max_running) == ("debug", 3)
+
+
+def test_the_welcome_says_where_and_what_next(started):
+    shown = CliRunner().invoke(app, ["serve"]).stdout
+    assert "m is served on http://127.0.0.1:8123" in shown
+    assert 'chiasm ask --server http://127.0.0.1:8123 picture.png "What is in the picture?"' in shown
+    assert "Bearer" not in shown
+    assert "secret" not in CliRunner().invoke(app, ["serve", "--set", "gateway.api_keys=['secret']"]).stdout
+    assert "Bearer KEY" in CliRunner().invoke(app, ["serve", "--set", "gateway.api_keys=['secret']"]).stdout
+
+
+def test_json_is_one_object(started):
+    shown = json.loads(CliRunner().invoke(app, ["serve", "--json"]).stdout)
+    assert (shown["address"], shown["model"]) == ("http://127.0.0.1:8123", "m")
+
+
+def test_the_process_is_started_again_once_with_the_allocators_variables(monkeypatch):
+    calls = []
+    monkeypatch.setattr(os, "execve", lambda *arguments: calls.append(arguments))
+    for name in ALLOCATOR_VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+    command._restart_with_allocator()
+    ((program, words, environment),) = calls
+    assert (program, words) == (sys.executable, [sys.executable, *sys.orig_argv[1:]])
+    assert ALLOCATOR_VARIABLES.items() <= environment.items()
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    command._restart_with_allocator()
+    assert len(calls) == 1
