@@ -42,8 +42,8 @@ class Background:
 def plain(rng: Random, name: str | None = None, pure: bool = False) -> Background:
     """A plain background; white is by far the commonest."""
     if name is None:
-        name = "white" if rng.random() < 0.5 else rng.choice(["gray", "beige", "cyan"])
-        if rng.random() < 0.35:
+        name = "white" if rng.random() < (0.75 if pure else 0.5) else rng.choice(["gray", "beige", "cyan"])
+        if rng.random() < (0.1 if pure else 0.35):
             name = rng.choice(palette.BACKGROUNDS)
     rgb = palette.PURE.get(name, (240, 225, 190)) if pure else palette.sample(rng, name)
     return Background(name, (rgb,))

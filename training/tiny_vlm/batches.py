@@ -16,6 +16,7 @@ from transformers import PreTrainedTokenizerFast
 from tiny_vlm import auxiliary, drawing
 from tiny_vlm.conversations import Conversation, Size, conversation
 from tiny_vlm.model import CELL, MERGE, PATCH, Packed
+from tiny_vlm.scenes import PLAIN
 
 TIERS: dict[str, dict[Size, float]] = {
     "small": {
@@ -206,7 +207,13 @@ def sizes(rng: Random, tier: str, n: int = 2) -> list[Size]:
 
 
 def draw(
-    rng: Random, encoder: Encoder, tier: str, tokens: int, kind: str | None = None, turns: int | None = None
+    rng: Random,
+    encoder: Encoder,
+    tier: str,
+    tokens: int,
+    kind: str | None = None,
+    turns: int | None = None,
+    plain: float = PLAIN,
 ) -> Batch:
     """A batch of about `tokens` tokens of random conversations over pictures of one tier."""
     chosen = sizes(rng, tier)
@@ -214,7 +221,7 @@ def draw(
     used = 0
     while used < tokens:
         which = kind or rng.choices(list(MIX), list(MIX.values()))[0]
-        talk = conversation(rng, which, chosen, turns)
+        talk = conversation(rng, which, chosen, turns, plain)
         if not talk.tasks:
             continue
         talks.append(talk)

@@ -9,7 +9,7 @@ from typing import Any
 
 from tiny_vlm import changes, phrasing, questions, small_talk
 from tiny_vlm.questions import Question
-from tiny_vlm.scenes import Scene, scene_for
+from tiny_vlm.scenes import PLAIN, Scene, scene_for
 
 SYSTEMS = ["You are a helpful assistant.", "Answer briefly.", "You are TinyVLM."]
 KINDS = ["single", "compare", "multi", "text"]
@@ -85,16 +85,16 @@ def _select(rng: Random, pool: list[Question], turns: int) -> list[Question]:
     return chosen
 
 
-def single(rng: Random, sizes: list[Size], turns: int) -> Conversation:
+def single(rng: Random, sizes: list[Size], turns: int, plain: float) -> Conversation:
     """One picture and some questions."""
-    talk = Conversation([scene_for(rng, rng.choice(sizes))])
+    talk = Conversation([scene_for(rng, rng.choice(sizes), plain)])
     _ask(rng, talk, _select(rng, questions.about(rng, talk.scenes[0]), turns))
     return talk
 
 
-def compare(rng: Random, sizes: list[Size], turns: int) -> Conversation:
+def compare(rng: Random, sizes: list[Size], turns: int, plain: float) -> Conversation:
     """Two pictures of one scene."""
-    before, after, answer = changes.change(rng, scene_for(rng, rng.choice(sizes)))
+    before, after, answer = changes.change(rng, scene_for(rng, rng.choice(sizes), plain))
     talk = Conversation([before, after])
     what = Question("compare", phrasing.vary(rng, rng.choice(_CHANGED)), answer)
     if rng.random() < 0.25:
@@ -197,7 +197,7 @@ def _how_many_pictures(rng: Random, sizes: list[Size]) -> int:
     return min(most, rng.choice([2, 2, 2, 3, 3, 3, 3, 4, 5, 6]))
 
 
-def multi(rng: Random, sizes: list[Size], turns: int) -> Conversation:
+def multi(rng: Random, sizes: list[Size], turns: int, plain: float) -> Conversation:
     """Two to six unrelated pictures."""
     n = _how_many_pictures(rng, sizes)
     size = rng.choice(sizes)
@@ -208,7 +208,7 @@ def multi(rng: Random, sizes: list[Size], turns: int) -> Conversation:
         count = 1 if simple else rng.choice([1, 1, 1, 2, 3])
         number = False if simple and rng.random() < 0.8 else None
         at = rng.choice(sizes) if mixed else size
-        talk.scenes.append(scene_for(rng, at, count=count, number=number, distinct=count > 1 and count < 3))
+        talk.scenes.append(scene_for(rng, at, plain, count=count, number=number, distinct=count > 1 and count < 3))
     pool = _about_all(rng, talk.scenes)
     for i in range(n):
         pool += _about_one(rng, talk.scenes, i)
@@ -217,7 +217,7 @@ def multi(rng: Random, sizes: list[Size], turns: int) -> Conversation:
     return talk
 
 
-def text(rng: Random, _sizes: list[Size], turns: int) -> Conversation:
+def text(rng: Random, _sizes: list[Size], turns: int, _plain: float) -> Conversation:
     """No picture at all."""
     talk = Conversation()
     for _ in range(min(turns, 3)):
@@ -225,7 +225,7 @@ def text(rng: Random, _sizes: list[Size], turns: int) -> Conversation:
     return talk
 
 
-_MAKERS: dict[str, Callable[[Random, list[Size], int], Conversation]] = {
+_MAKERS: dict[str, Callable[[Random, list[Size], int, float], Conversation]] = {
     "single": single,
     "compare": compare,
     "multi": multi,
@@ -233,9 +233,11 @@ _MAKERS: dict[str, Callable[[Random, list[Size], int], Conversation]] = {
 }
 
 
-def conversation(rng: Random, kind: str, sizes: list[Size], turns: int | None = None) -> Conversation:
+def conversation(
+    rng: Random, kind: str, sizes: list[Size], turns: int | None = None, plain: float = PLAIN
+) -> Conversation:
     """A random conversation whose pictures have one of `sizes` (after the image processor)."""
-    talk = _MAKERS[kind](rng, sizes, turns or rng.choice([1, 1, 2, 3, 4, 5, 6]))
+    talk = _MAKERS[kind](rng, sizes, turns or rng.choice([1, 1, 2, 3, 4, 5, 6]), plain)
     if rng.random() < 0.15:
         talk.messages.insert(0, {"role": "system", "content": rng.choice(SYSTEMS)})
     return talk

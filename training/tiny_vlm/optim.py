@@ -54,5 +54,6 @@ def optimizers(
     for name, p in model.named_parameters():
         in_block = "blocks." in name or ".layers." in name
         (matrices if p.ndim == 2 and in_block else rest).append(p)
-    other = torch.optim.AdamW([*rest, *heads], lr=adam, betas=(0.9, 0.98), weight_decay=0.0)
+    groups = [{"params": rest, "lr": adam}, {"params": list(heads), "lr": 1e-3}]
+    other = torch.optim.AdamW(groups, betas=(0.9, 0.98), weight_decay=0.0)
     return [Muon(matrices, muon), other]

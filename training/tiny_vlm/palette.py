@@ -76,11 +76,11 @@ def distance(a: RGB, b: RGB) -> float:
     return sum(w * (x - y) ** 2 for w, x, y in zip(weights, a, b, strict=True)) ** 0.5
 
 
-def contrasting(rng: Random, against: list[RGB], threshold: float = 85.0) -> tuple[str, RGB]:
+def contrasting(rng: Random, against: list[RGB], threshold: float = 85.0, common: float = 0.75) -> tuple[str, RGB]:
     """A shape colour well apart from every colour in `against`; the common ones are likelier."""
     best = ("black", (0, 0, 0), -1.0)
     for _ in range(30):
-        name = rng.choice(COMMON if rng.random() < 0.75 else COLOURS)
+        name = rng.choice(COMMON if rng.random() < common else COLOURS)
         rgb = PURE[name] if rng.random() < 0.3 else sample(rng, name)
         gap = min((distance(rgb, other) for other in against), default=999.0)
         if gap >= threshold:

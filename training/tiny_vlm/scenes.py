@@ -13,6 +13,7 @@ from tiny_vlm.palette import RGB
 SHAPES = ["square", "circle", "triangle", "diamond", "star", "rectangle", "oval"]
 MAX_SHAPES = 6
 MAX_DIGITS = 6
+PLAIN = 0.4
 _BASIC = SHAPES[:5]
 
 
@@ -104,15 +105,15 @@ class Style:
     """How hard a scene is to see."""
 
     plain: bool = False  # pure colours, filled, nothing fancy: what a first script draws
-    texture: float = 0.25
+    texture: float = 0.2
     outline: float = 0.2
     jpeg: float = 0.15
-    rotate: float = 0.2
+    rotate: float = 0.15
 
 
-def style(rng: Random) -> Style:
-    """A style: three in ten scenes are as plain as a first test."""
-    return Style(plain=rng.random() < 0.3)
+def style(rng: Random, plain: float = PLAIN) -> Style:
+    """A style; `plain` is the share of scenes as plain as a first test."""
+    return Style(plain=rng.random() < plain)
 
 
 Box = tuple[float, float, float, float]
@@ -156,9 +157,9 @@ def _details(rng: Random, kind: str, size: float, look: Style) -> dict[str, obje
 
 
 def _shape_at(rng: Random, size: float, x: float, y: float, look: Style, against: list[RGB]) -> Shape:
-    kind = rng.choice(_BASIC if rng.random() < 0.8 else SHAPES)
+    kind = rng.choice(_BASIC if rng.random() < (0.95 if look.plain else 0.8) else SHAPES)
     w, h = _proportions(rng, kind, look.plain)
-    colour, rgb = palette.contrasting(rng, against)
+    colour, rgb = palette.contrasting(rng, against, common=0.95 if look.plain else 0.75)
     if look.plain and rng.random() < 0.7:
         rgb = palette.PURE[colour]
     extra = _details(rng, kind, size, look)
@@ -320,8 +321,8 @@ def raw_size(rng: Random, processed: tuple[int, int], side: int = 32) -> tuple[t
     return (max(64, w + rng.randint(-slack, slack)), max(64, h + rng.randint(-slack, slack))), 1.0
 
 
-def scene_for(rng: Random, processed: tuple[int, int], **kwargs: object) -> Scene:
+def scene_for(rng: Random, processed: tuple[int, int], plain: float = PLAIN, **kwargs: object) -> Scene:
     """A scene which the image processor brings to `processed` pixels."""
     size, scale = raw_size(rng, processed)
-    scene = compose(rng, size, scale=scale, **kwargs)  # type: ignore[arg-type]
+    scene = compose(rng, size, scale=scale, look=style(rng, plain), **kwargs)  # type: ignore[arg-type]
     return replace(scene, target=processed)

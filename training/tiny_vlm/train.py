@@ -37,9 +37,10 @@ def arguments() -> argparse.Namespace:
     p.add_argument("--decay-from", type=float, default=0.3, help="part of the budget before the rate falls")
     p.add_argument("--end", type=float, default=0.0, help="rate at the end, relative")
     p.add_argument("--warm", type=int, default=50, help="steps of rising rate")
-    p.add_argument("--heads-first", type=int, default=0, help="steps in which only the heads learn from their loss")
+    p.add_argument("--fit-heads", type=int, default=0, help="batches to fit the heads to before training")
     p.add_argument("--tokens", type=int, default=3000, help="tokens per batch, about")
     p.add_argument("--tiers", default="small=50,middle=28,big=22", help="how often each tier of sizes is drawn")
+    p.add_argument("--plain", type=float, default=0.4, help="share of scenes as plain as a first test")
     p.add_argument("--aux", type=float, default=0.5)
     p.add_argument("--pair", type=float, default=0.5)
     p.add_argument("--seed", type=int, default=0)
@@ -79,24 +80,51 @@ class Trainer:
         logits = functional.linear(hidden, self.model.lm_head.weight)
         return logits, batch.packed.ids[at + 1], visual, states
 
-    def loss(self, batch: Batch, step: int) -> tuple[Tensor, dict[str, float]]:
+    def loss(self, batch: Batch) -> tuple[Tensor, dict[str, float]]:
         """The whole training loss and what to log."""
         logits, wanted, visual, states = self.forward(batch)
         each = functional.cross_entropy(logits, wanted, reduction="none")
         loss = (each * batch.weight).sum() / batch.weight.sum()
         log = {"ce": loss.item(), "acc": float((logits.argmax(-1) == wanted).float().mean())}
-        early = step < self.args.heads_first
         if visual is not None and batch.targets is not None:
-            extra, accuracy = self.heads.loss(visual.detach() if early else visual, batch.targets)
+            extra, accuracy = self.heads.loss(visual, batch.targets)
             loss = loss + self.args.aux * extra
             log |= accuracy
         if batch.pairs is not None and batch.targets is not None:
-            rows = (batch.packed.ids == self.encoder.image).nonzero()[:, 0][batch.pairs[1]]
-            known = states[PAIR_LAYER][rows]
-            extra, accuracy = self.pair_heads.loss(known.detach() if early else known, batch.targets[batch.pairs[0]])
+            extra, accuracy = self.pair_heads.loss(self.known(batch, states), batch.targets[batch.pairs[0]])
             loss = loss + self.args.pair * extra
             log |= {f"pair_{k}": v for k, v in accuracy.items() if k in ("digit0", "shape", "colour")}
         return loss, log
+
+    def known(self, batch: Batch, states: list[Tensor]) -> Tensor:
+        """What the language model holds, early on, at every cell of the second picture of a pair."""
+        assert batch.pairs is not None
+        rows = (batch.packed.ids == self.encoder.image).nonzero()[:, 0][batch.pairs[1]]
+        return states[PAIR_LAYER][rows]
+
+    def fit_heads(self, draws: list[Batch], steps: int = 120) -> None:
+        """Fit the heads alone, so that their gradients mean something from the first step on."""
+        seen: list[tuple[Tensor, Tensor]] = []
+        paired: list[tuple[Tensor, Tensor]] = []
+        with torch.no_grad():
+            for batch in draws:
+                _, _, visual, states = self.forward(batch)
+                assert visual is not None
+                assert batch.targets is not None
+                seen.append((visual, batch.targets))
+                if batch.pairs is not None:
+                    paired.append((self.known(batch, states), batch.targets[batch.pairs[0]]))
+        for heads, data in ((self.heads, seen), (self.pair_heads, paired)):
+            features, wanted = (torch.cat(parts) for parts in zip(*data, strict=True))
+            optimizer = torch.optim.Adam(heads.parameters(), lr=0.02)
+            accuracy: dict[str, float] = {}
+            for step in range(steps):
+                optimizer.param_groups[0]["lr"] = 0.02 * (1 - step / steps)
+                optimizer.zero_grad()
+                loss, accuracy = heads.loss(features, wanted)
+                loss.backward()
+                optimizer.step()
+            print("heads", len(features), {k: round(v, 3) for k, v in accuracy.items()}, flush=True)
 
     def update(self, loss: Tensor, factor: float) -> None:
         """Backward and one optimizer step at `factor` of the full rate."""
@@ -167,11 +195,18 @@ def train(args: argparse.Namespace) -> None:
     names, weights = _tiers(args.tiers)
     mean: dict[str, float] = {}
     step, saved, logged, images, saves = 0, time.time(), time.time(), 0, 0
+    if args.fit_heads:
+        draws = [batches.draw(rng, trainer.encoder, names[0], args.tokens, k) for k in ("single", "compare")]
+        draws += [
+            batches.draw(rng, trainer.encoder, rng.choices(names, weights)[0], args.tokens)
+            for _ in range(args.fit_heads)
+        ]
+        trainer.fit_heads(draws)
     while (done := clock.progress()) < 1 and not asked:
         fall = min(1.0, (1 - done) / (1 - args.decay_from)) if args.decay_from < 1 else 1.0
         factor = min(1.0, (step + 1) / args.warm) * max(fall, args.end)
-        batch = batches.draw(rng, trainer.encoder, rng.choices(names, weights)[0], args.tokens)
-        loss, log = trainer.loss(batch, step)
+        batch = batches.draw(rng, trainer.encoder, rng.choices(names, weights)[0], args.tokens, plain=args.plain)
+        loss, log = trainer.loss(batch)
         trainer.update(loss, factor)
         step, images = step + 1, images + sum(len(g) for g in batch.groups.values())
         for key, value in log.items():
