@@ -2,12 +2,13 @@
 
 import sys
 import time
+from json import dumps
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from chiasm.cli.options import ConfigFile, Json, Overrides, resolved
-from chiasm.cli.report import LoadingLine, print_json
+from chiasm.cli.report import LoadingLine
 
 if TYPE_CHECKING:
     from chiasm.launch.local import LocalServer
@@ -55,7 +56,7 @@ def serve(
         loading.__exit__()
         took_s = time.perf_counter() - started_s
         if json:
-            print_json({"address": server.address, "model": server.model, "start_s": round(took_s, 3)})
+            typer.echo(dumps({"address": server.address, "model": server.model, "start_s": round(took_s, 3)}))
         else:
             _print_welcome(server, took_s, has_keys=bool(settings.gateway.api_keys))
         sys.stdout.flush()

@@ -27,7 +27,11 @@ _STOP_TIMEOUT_S = 60.0
 
 
 class LocalServer:
-    """A model behind HTTP, not yet listened to. Binding and loading happen in the constructor."""
+    """A model behind HTTP, not yet listening. Binding and loading happen in the constructor.
+
+    Attributes:
+        address: URL of the server, as seen from this machine.
+    """
 
     def __init__(self, settings: Settings, progress: Progress) -> None:
         """Take the port, then load the model.
@@ -39,16 +43,12 @@ class LocalServer:
         """
         self._settings = settings
         self._listener = bind(settings.gateway.host, settings.gateway.port)
+        self.address = address_of(self._listener)
         try:
             self._worker, self._preparer = _start_worker(settings, progress)
         except BaseException:
             self._listener.close()
             raise
-
-    @property
-    def address(self) -> str:
-        """URL of the server, as seen from this machine."""
-        return address_of(self._listener)
 
     @property
     def model(self) -> str:
