@@ -9,9 +9,10 @@ import torch
 
 from chiasm.cache.block_hash import BLOCK_TOKENS
 from chiasm.cache.block_pool import BlockPool
-from chiasm.engines.embedded.attention import decode_rows
-from chiasm.engines.embedded.decoder import Decoder, DeepstackRows, Rotary
+from chiasm.engines.embedded.decode_rows import DecodeRows
+from chiasm.engines.embedded.decoder import Decoder, DeepstackRows
 from chiasm.engines.embedded.kv import PrefixBlocks, SlotKV
+from chiasm.engines.embedded.rotary import Rotary
 from chiasm.engines.embedded.sampling.sampler import Outcome, sample
 from chiasm.engines.embedded.sequence import Sequence
 from chiasm.errors import ChiasmError, EngineStepError
@@ -41,9 +42,9 @@ class EngineCore:
         self._kv = SlotKV(
             num_layers=decoder.num_layers,
             num_slots=num_slots,
-            num_kv_heads=decoder.num_kv_heads,
+            num_kv_heads=decoder.shape.kv_heads,
             max_tokens=max_tokens,
-            head_dim=decoder.head_dim,
+            head_dim=decoder.shape.head_dim,
             like=decoder.embeddings,
         )
         self._blocks = PrefixBlocks(self._kv, prefix_cache_bytes)
@@ -120,7 +121,7 @@ class EngineCore:
 
     def _forward(self, step: Step) -> torch.Tensor:
         n = step.num_decoding
-        rows = decode_rows(torch.from_numpy(self._context[:n]), self._kv.data) if n else None
+        rows = DecodeRows(self._context[:n], self._kv.data) if n else None
         prompts = [self._sequences[chunk.sequence.key].prompt for chunk in step.chunks]
         ids = [self._next_token[:n]] if n else []
         rotary = [self._positions[torch.from_numpy(self._next_position[:n])]] if n else []

@@ -35,7 +35,7 @@ class SlotKV:
         return int(layers * two * heads * head_dim * self.data.element_size())
 
     def scrub(self, slot: int, num_tokens: int) -> None:
-        """Zero the start of a slot whose content may not be finite: a masked NaN still spoils what is summed with it."""
+        """Zero the start of a slot that may not be finite: even a masked NaN spoils what it is summed with."""
         self.data[:, slot, :, :, :num_tokens] = 0
 
     def move(self, move: SlotMove, num_source_tokens: int, num_displaced_tokens: int = 0) -> None:

@@ -12,8 +12,10 @@ from transformers.models.smolvlm.modeling_smolvlm import SmolVLMForConditionalGe
 from chiasm.engines.embedded.families.base import LoadedModel
 from chiasm.engines.embedded.families.pictures import PictureFamily, pixel_values
 from chiasm.errors import EngineStartError
-from chiasm.media.prepare.base import ImagePlan, PreparedImage
-from chiasm.media.prepare.idefics3 import BORDER_TOKEN, OVERVIEW_TOKEN, tile_token
+from chiasm.media.prepare.base import ImagePlan, ImagePreparer, PreparedImage
+from chiasm.media.prepare.idefics3 import BORDER_TOKEN, OVERVIEW_NAME, tile_name
+from chiasm.media.prepare.model_files import tokenizer_facts
+from chiasm.media.prepare.registry import preparer_for
 
 _IMAGE_TOKEN = "<image>"  # noqa: S105 - a token of the vocabulary
 _SPLIT_SIZE = (1000, 1000)
@@ -27,8 +29,8 @@ class Idefics3(PictureFamily):
     model_class: ClassVar[Any] = Idefics3ForConditionalGeneration
 
     def __init__(self, directory: Path, config: Any) -> None:
+        self._tokenizer = _read_tokenizer(directory)
         super().__init__(directory, config)
-        self._tokenizer = Tokenizer.from_file(str(directory / "tokenizer.json"))
         plan = self.preparer.plan(*_SPLIT_SIZE)
         if len(self.expand(plan)) != plan.num_prompt_tokens:
             raise EngineStartError(
@@ -37,20 +39,28 @@ class Idefics3(PictureFamily):
                 hint="tokenizer.json and preprocessor_config.json must be those of the original model",
             )
 
+    def _make_preparer(self, directory: Path) -> ImagePreparer | None:
+        return preparer_for(directory, lambda text: len(self._encode(text)))
+
+    def _encode(self, text: str) -> list[int]:
+        ids: list[int] = self._tokenizer.encode(text, add_special_tokens=False).ids
+        return ids
+
     def expand(self, plan: ImagePlan) -> list[int]:
         """See `Family`."""
         rows, columns = plan.tiles
         is_split = rows * columns > 1
         lines = [
-            "".join(BORDER_TOKEN + tile_token(row, column) + _IMAGE_TOKEN for column in range(columns)) + "\n"
+            "".join(BORDER_TOKEN + tile_name(row, column) + _IMAGE_TOKEN for column in range(columns)) + "\n"
             for row in range(rows if is_split else 0)
         ]
-        overview = ("\n" if is_split else "") + BORDER_TOKEN + OVERVIEW_TOKEN + _IMAGE_TOKEN + BORDER_TOKEN
+        overview = ("\n" if is_split else "") + BORDER_TOKEN + OVERVIEW_NAME + _IMAGE_TOKEN + BORDER_TOKEN
         num_tiles = rows * columns + 1 if is_split else 1
         per_tile = plan.num_embeddings // num_tiles
-        ids = self._tokenizer.encode("".join(lines) + overview, add_special_tokens=False).ids
         image = self.image_token_id
-        return [token for token in ids for _ in range(per_tile if token == image else 1)]
+        return [
+            token for token in self._encode("".join(lines) + overview) for _ in range(per_tile if token == image else 1)
+        ]
 
     def load(self, dtype: torch.dtype) -> LoadedModel:
         """See `Family`."""
@@ -75,3 +85,8 @@ class SmolVLM(Idefics3):
     name: ClassVar[str] = "smolvlm"
     model_types: ClassVar[tuple[str, ...]] = ("smolvlm",)
     model_class: ClassVar[Any] = SmolVLMForConditionalGeneration
+
+
+def _read_tokenizer(directory: Path) -> Tokenizer:
+    tokenizer_facts(directory)  # says what is wrong with the file, which the library does not
+    return Tokenizer.from_file(str(directory / "tokenizer.json"))

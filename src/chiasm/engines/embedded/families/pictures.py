@@ -24,7 +24,7 @@ class PictureFamily:
 
     def __init__(self, directory: Path, config: Any) -> None:
         require_llama_shaped(config.text_config)
-        preparer = preparer_for(directory)
+        preparer = self._make_preparer(directory)
         if preparer is None:
             raise EngineStartError(
                 f"{directory.name} has no preprocessor_config.json", hint="copy it from the original model"
@@ -32,6 +32,9 @@ class PictureFamily:
         self._directory = directory
         self._config = config
         self._preparer = preparer
+
+    def _make_preparer(self, directory: Path) -> ImagePreparer | None:
+        return preparer_for(directory)
 
     @property
     def preparer(self) -> ImagePreparer:
