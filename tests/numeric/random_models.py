@@ -20,12 +20,10 @@ VOCAB_SIZE = 384
 CHATML = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
 QWEN_TOKENS = (*CHATML, "<|vision_start|>", "<|vision_end|>", "<|image_pad|>", "<|video_pad|>")
 LLAVA_TOKENS = (*CHATML, "<image>", "<video>")
+BORDER_TOKENS = (*CHATML, "<image>", "<fake_token_around_image>", "<end_of_utterance>")
 TILE_TOKENS = (
-    *CHATML,
-    "<image>",
-    "<fake_token_around_image>",
+    *BORDER_TOKENS,
     "<global-img>",
-    "<end_of_utterance>",
     *(f"<row_{row}_col_{column}>" for row in range(1, 5) for column in range(1, 5)),
 )
 CHAT_TEMPLATE = (
@@ -100,7 +98,8 @@ def _qwen(model_type: str, text: dict[str, Any], vision: dict[str, Any]) -> Reci
     )
 
 
-def _idefics3(model_type: str, processor: str, *, merges_newlines: bool) -> Recipe:
+def _idefics3(model_type: str, processor: str, tokens: tuple[str, ...], longest_edge: int) -> Recipe:
+    """Idefics3 spells the names of tiles in letters and joins two newlines; SmolVLM has tokens for the names."""
     text = TEXT | {"model_type": "llama"}
     return Recipe(
         config={
@@ -111,14 +110,14 @@ def _idefics3(model_type: str, processor: str, *, merges_newlines: bool) -> Reci
             "image_token_id": 256 + TILE_TOKENS.index("<image>"),
             "pad_token_id": 256,
         },
-        tokens=TILE_TOKENS,
+        tokens=tokens,
         placeholder="<image>",
         processor={
             "image_processor_type": processor,
-            "size": {"longest_edge": 128},
+            "size": {"longest_edge": longest_edge},
             "max_image_size": {"longest_edge": 32},
         },
-        merges_newlines=merges_newlines,
+        merges_newlines=tokens is BORDER_TOKENS,
     )
 
 
@@ -166,8 +165,8 @@ RECIPES: dict[str, Recipe] = {
             "deepstack_visual_indexes": [0, 1],
         },
     ),
-    "idefics3": _idefics3("idefics3", "Idefics3ImageProcessor", merges_newlines=True),
-    "smolvlm": _idefics3("smolvlm", "SmolVLMImageProcessor", merges_newlines=False),
+    "idefics3": _idefics3("idefics3", "Idefics3ImageProcessor", BORDER_TOKENS, 96),
+    "smolvlm": _idefics3("smolvlm", "SmolVLMImageProcessor", TILE_TOKENS, 128),
     "llava": _llava(
         {"model_type": "llama"},
         CLIP,

@@ -17,6 +17,7 @@ from transformers.models.smolvlm.processing_smolvlm import get_image_prompt_stri
 from chiasm.engines.embedded.families.base import PlacedImage
 from chiasm.engines.embedded.families.registry import family_for, known_model_types
 from chiasm.errors import EngineStartError
+from chiasm.media.prepare.registry import preparer_for
 from tests.numeric.random_models import (
     PICTURE_FAMILIES,
     RECIPES,
@@ -179,15 +180,24 @@ def test_tile_tokens_are_those_of_the_reference(tmp_path, name, size):
     plan = family.preparer.plan(*size)
     rows, columns = plan.tiles if plan.tiles != (1, 1) else (0, 0)
     per_tile = plan.num_embeddings // (rows * columns + 1)
+    settings = {key: value for key, value in RECIPES[name].processor.items() if key != "image_processor_type"}
+    processor = Idefics3Processor(Idefics3ImageProcessorPil(**settings), tokenizer, image_seq_len=per_tile)
     if name == "smolvlm":
+        counted = processor._get_num_multimodal_tokens([(size[1], size[0])])["num_image_tokens"]
+        assert counted == [plan.num_prompt_tokens]  # their count takes names for single tokens, as SmolVLM's are
         text = get_image_prompt_string(rows, columns, per_tile, "<fake_token_around_image>", "<image>", "<global-img>")
     else:
-        settings = {key: value for key, value in RECIPES[name].processor.items() if key != "image_processor_type"}
-        processor = Idefics3Processor(Idefics3ImageProcessorPil(**settings), tokenizer, image_seq_len=per_tile)
         text = processor.replace_image_token({"rows": [[rows]], "cols": [[columns]]}, 0)
-        counted = processor._get_num_multimodal_tokens([(size[1], size[0])])["num_image_tokens"]
-        assert counted == [plan.num_prompt_tokens]
     assert family.expand(plan) == tokenizer(text, add_special_tokens=False)["input_ids"]
+
+
+def test_a_preparer_is_the_same_with_and_without_the_tokenizer(tmp_path):
+    """Gateway and worker must agree on the revision where both can count."""
+    directory = build("smolvlm", tmp_path)
+    alone, counting = preparer_for(directory), family_for(directory).preparer
+    assert alone is not None
+    assert alone.revision == counting.revision
+    assert alone.plan(150, 90) == counting.plan(150, 90)
 
 
 def test_text_models_load_as_the_reference(text_model):
@@ -248,6 +258,12 @@ class TestLoading:
         config = json.loads((directory / "config.json").read_text())
         (directory / "config.json").write_text(json.dumps(config | {"intermediate_size": 96}))
         assert "cannot load the weights" in self.refused(directory).message
+
+    def test_a_tile_model_without_its_tokenizer(self, tmp_path):
+        directory = build("idefics3", tmp_path)
+        (directory / "tokenizer.json").write_text("{")
+        with pytest.raises(EngineStartError, match=r"tokenizer\.json"):
+            family_for(directory)
 
     def test_tile_tokens_that_do_not_match_the_plan(self, tmp_path, monkeypatch):
         directory = build("idefics3", tmp_path)

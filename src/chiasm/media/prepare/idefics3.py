@@ -1,10 +1,12 @@
 """Idefics3 and SmolVLM: the picture is cut into square tiles, followed by an overview tile of the whole."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
+import msgspec
 import numpy as np
 from PIL import Image
 
@@ -24,7 +26,7 @@ from chiasm.media.prepare.pixels import (
 
 MAX_SIDE = 4096
 BORDER_TOKEN = "<fake_token_around_image>"  # noqa: S105 - a token of the vocabulary
-OVERVIEW_TOKEN = "<global-img>"  # noqa: S105
+OVERVIEW_NAME = "<global-img>"
 _DEFAULTS: dict[str, Any] = COMMON_DEFAULTS | {
     "image_mean": HALF,
     "image_std": HALF,
@@ -35,18 +37,29 @@ _DEFAULTS: dict[str, Any] = COMMON_DEFAULTS | {
 }
 
 
-def tile_token(row: int, column: int) -> str:
-    """The token that announces a tile; rows and columns count from 0."""
+CountTokens = Callable[[str], int]
+"""How many tokens a text has when it stands alone between two tokens that the tokenizer cuts out."""
+
+
+def tile_name(row: int, column: int) -> str:
+    """What announces a tile; rows and columns count from 0."""
     return f"<row_{row + 1}_col_{column + 1}>"
 
 
 class Idefics3Preparer:
     """`Idefics3ImageProcessor`, `SmolVLMImageProcessor`. Arrays: `pixel_values` float32 [tiles, channels, side, side].
 
-    Tiles of a picture never need padding, so there is no mask: all of it would be true.
+    Tiles of a picture never need padding, so there is no mask: all of it would be true. The names of tiles are tokens in
+    SmolVLM's vocabulary and plain text in Idefics3's; counting plain text takes `count_tokens`.
     """
 
-    def __init__(self, directory: Path, processor: Mapping[str, Any], model: Mapping[str, Any]) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        processor: Mapping[str, Any],
+        model: Mapping[str, Any],
+        count_tokens: CountTokens | None,
+    ) -> None:
         settings = settings_of("Idefics3ImageProcessor", processor, _DEFAULTS)
         self._longest_edge = _longest_edge("size", settings)
         self._side = _longest_edge("max_image_size", settings)
@@ -54,22 +67,10 @@ class Idefics3Preparer:
         self._resample: int = settings["resample"]
         self._table = normalization_table(settings)
         self._tile_embeddings = _embeddings_per_tile(model, self._side)
-        self._newline_pair_tokens = self._read_tokenizer(directory)
-        counts = {"tile_embeddings": self._tile_embeddings, "newline_pair_tokens": self._newline_pair_tokens}
-        self._revision = revision_of("idefics3", settings | counts)
-
-    def _read_tokenizer(self, directory: Path) -> int:
-        """Check the tokens of all tiles there can be, and count those of two newlines."""
-        facts = tokenizer_facts(directory)
         most = math.ceil(min(self._longest_edge, MAX_SIDE) / self._side) if self._splits else 0
-        tiles = [tile_token(row, column) for row in range(most) for column in range(most)]
-        missing = [token for token in (BORDER_TOKEN, OVERVIEW_TOKEN, *tiles) if token not in facts.added]
-        if missing:
-            raise UnsupportedModelError(
-                f"the tokenizer of {directory.name} lacks {len(missing)} picture tokens, the first is {missing[0]}",
-                hint="serve the model with --engine vllm",
-            )
-        return 1 if facts.merges_newlines else 2
+        self._text = _TextTokens.of(directory, most, count_tokens)
+        counts = {"tile_embeddings": self._tile_embeddings, "text_tokens": self._text.as_list()}
+        self._revision = revision_of("idefics3", settings | counts)
 
     @property
     def revision(self) -> str:
@@ -83,14 +84,13 @@ class Idefics3Preparer:
         is_split = rows * columns > 1
         num_tiles = rows * columns + 1 if is_split else 1
         num_embeddings = num_tiles * self._tile_embeddings
-        # a border and a name before each tile, a line end after each row but the last, two line ends before the
-        # overview, a border at the very end
-        lines = rows - 1 + self._newline_pair_tokens if is_split else 0
+        text = self._text.between(rows, columns) if is_split else 0
         return ImagePlan(
             width=width,
             height=height,
             num_embeddings=num_embeddings,
-            num_prompt_tokens=num_embeddings + 2 * num_tiles + lines + 1,
+            # a border before each tile and one at the very end
+            num_prompt_tokens=num_embeddings + num_tiles + 1 + self._text.overview + text,
             tiles=(rows, columns),
             resized=size,
         )
@@ -135,6 +135,38 @@ class Idefics3Preparer:
 
     def _whole(self, length: int) -> int:
         return math.ceil(length / self._side) * self._side
+
+
+class _TextTokens(msgspec.Struct, frozen=True):
+    """Tokens of the text between tiles: `tiles[row][column]` and `overview` of names, `newlines` of two line ends."""
+
+    tiles: list[list[int]]
+    overview: int
+    newlines: int
+
+    @classmethod
+    def of(cls, directory: Path, most: int, count_tokens: CountTokens | None) -> Self:
+        """Count for up to `most` rows and columns."""
+        facts = tokenizer_facts(directory)
+        names = [[tile_name(row, column) for column in range(most)] for row in range(most)]
+        if count_tokens is not None:
+            tiles = [[count_tokens(name) for name in row] for row in names]
+            return cls(tiles, count_tokens(OVERVIEW_NAME), count_tokens("\n\n"))
+        missing = [name for name in (OVERVIEW_NAME, *chain.from_iterable(names)) if name not in facts.added]
+        if missing:
+            raise UnsupportedModelError(
+                f"the tokenizer of {directory.name} has no token for {len(missing)} picture tags like {missing[0]}",
+                hint="only the engine, which has the tokenizer, can count this model's picture tokens",
+            )
+        return cls([[1] * most] * most, 1, 1 if facts.merges_newlines else 2)
+
+    def between(self, rows: int, columns: int) -> int:
+        """Names of all tiles, a line end after each row but the last, two line ends before the overview."""
+        return sum(sum(row[:columns]) for row in self.tiles[:rows]) + rows - 1 + self.newlines
+
+    def as_list(self) -> list[int]:
+        """All counts in one list, to be hashed."""
+        return [*chain.from_iterable(self.tiles), self.overview, self.newlines]
 
 
 def _even(length: int) -> int:

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 from chiasm.errors import UnsupportedModelError
 from chiasm.media.prepare.base import ImagePreparer
 from chiasm.media.prepare.clip import ClipPreparer, LlavaPreparer, SiglipPreparer
-from chiasm.media.prepare.idefics3 import Idefics3Preparer
+from chiasm.media.prepare.idefics3 import CountTokens, Idefics3Preparer
 from chiasm.media.prepare.llava_onevision import LlavaOnevisionPreparer
 from chiasm.media.prepare.model_files import read_json
 from chiasm.media.prepare.qwen2_vl import Qwen2VLPreparer
@@ -20,8 +20,6 @@ class _Build(Protocol):
 _PREPARERS: dict[str, _Build] = {
     "Qwen2VLImageProcessor": Qwen2VLPreparer,
     "Qwen2_5_VLImageProcessor": Qwen2VLPreparer,
-    "Idefics3ImageProcessor": Idefics3Preparer,
-    "SmolVLMImageProcessor": Idefics3Preparer,
     "CLIPImageProcessor": ClipPreparer,
     "SiglipImageProcessor": SiglipPreparer,
     "LlavaImageProcessor": LlavaPreparer,
@@ -29,8 +27,14 @@ _PREPARERS: dict[str, _Build] = {
 }
 
 
-def preparer_for(directory: Path) -> ImagePreparer | None:
+_TILED = ("Idefics3ImageProcessor", "SmolVLMImageProcessor")
+
+
+def preparer_for(directory: Path, count_tokens: CountTokens | None = None) -> ImagePreparer | None:
     """Build the preparer that the model's image processor configuration names; None when it has none (text only).
+
+    `count_tokens` is needed by models that write text between a picture's tiles which their tokenizer does not keep as
+    single tokens (Idefics3, not SmolVLM).
 
     Raises:
         UnsupportedModelError: No preparer for this image processor, or a setting of it is not implemented.
@@ -41,13 +45,17 @@ def preparer_for(directory: Path) -> ImagePreparer | None:
         return None
     written = str(processor.get("image_processor_type") or processor.get("feature_extractor_type"))
     kind = written.removesuffix("Fast").removesuffix("Pil").replace("FeatureExtractor", "ImageProcessor")
+    model = read_json(directory / "config.json") or {}
+    if kind in _TILED:
+        return Idefics3Preparer(directory, processor, model, count_tokens)
     build = _PREPARERS.get(kind)
     if build is None:
+        known = ", ".join((*_PREPARERS, *_TILED))
         raise UnsupportedModelError(
-            f"no preparer for the image processor {written!r} of {directory.name}; known: {', '.join(_PREPARERS)}",
+            f"no preparer for the image processor {written!r} of {directory.name}; known: {known}",
             hint="serve the model with --engine vllm",
         )
-    return build(directory, processor, read_json(directory / "config.json") or {})
+    return build(directory, processor, model)
 
 
 def _processor_configuration(directory: Path) -> dict[str, Any] | None:

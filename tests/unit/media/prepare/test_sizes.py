@@ -89,7 +89,7 @@ class TestIdefics3:
     def test_tokens_of_split_pictures(self, size, tiles, tokens, tmp_path):
         model = {"vision_config": {"patch_size": 32}}
         processor = {"size": {"longest_edge": 1456}, "max_image_size": {"longest_edge": 364}}
-        plan = Idefics3Preparer(tokenizer(tmp_path), processor, model).plan(*size)
+        plan = Idefics3Preparer(tokenizer(tmp_path), processor, model, None).plan(*size)
         assert plan.tiles == tiles
         # 364 // 32 = 11 patches a side, a quarter of 121 of them are embeddings; a border and a name make 32
         assert plan.num_embeddings == (tiles[0] * tiles[1] + 1) * 30
@@ -97,8 +97,8 @@ class TestIdefics3:
 
     @pytest.mark.parametrize("vocab", [("\u010a\u010a",), ("\n\n",)])
     def test_a_tokenizer_with_double_newlines_saves_one_token(self, vocab, tmp_path):
-        plain = Idefics3Preparer(tokenizer(tmp_path), {}, {})
-        merging = Idefics3Preparer(tokenizer(tmp_path, vocab=vocab), {}, {})
+        plain = Idefics3Preparer(tokenizer(tmp_path), {}, {}, None)
+        merging = Idefics3Preparer(tokenizer(tmp_path, vocab=vocab), {}, {}, None)
         assert plain.plan(500, 500).num_prompt_tokens == merging.plan(500, 500).num_prompt_tokens + 1
         assert plain.revision != merging.revision
 
@@ -107,6 +107,7 @@ class TestIdefics3:
             tokenizer(tmp_path, ("<fake_token_around_image>", "<global-img>")),
             {"do_image_splitting": False},
             {},
+            None,
         )
         plan = preparer.plan(1000, 10)
         assert plan.tiles == (1, 1)
@@ -114,19 +115,29 @@ class TestIdefics3:
 
     def test_missing_tile_tokens_are_named(self, tmp_path):
         directory = tokenizer(tmp_path, ("<fake_token_around_image>", "<global-img>", *TILES[:-1]))
-        with pytest.raises(UnsupportedModelError, match="lacks 1 picture tokens, the first is <row_4_col_4>"):
-            Idefics3Preparer(directory, {}, {})
+        with pytest.raises(UnsupportedModelError, match="no token for 1 picture tags like <row_4_col_4>"):
+            Idefics3Preparer(directory, {}, {}, None)
+
+    def test_names_in_plain_text_take_a_counter(self, tmp_path):
+        directory = tokenizer(tmp_path, ("<fake_token_around_image>",))
+        with pytest.raises(UnsupportedModelError, match="no token for 17 picture tags like <global-img>"):
+            Idefics3Preparer(directory, {}, {}, None)
+        counted = Idefics3Preparer(directory, {}, {}, len)
+        plan = counted.plan(100, 100)
+        names = 16 * len("<row_1_col_1>") + len("<global-img>")
+        assert plan.num_prompt_tokens == plan.num_embeddings + 17 + 1 + names + 3 + len("\n\n")
+        assert counted.revision != Idefics3Preparer(directory, {}, {}, lambda text: 1).revision
 
     @pytest.mark.parametrize("content", [None, "{", '{"added_tokens": 3}'])
     def test_an_unreadable_tokenizer_is_named(self, content, tmp_path):
         if content is not None:
             (tmp_path / "tokenizer.json").write_text(content)
         with pytest.raises(EngineStartError, match=r"tokenizer\.json"):
-            Idefics3Preparer(tmp_path, {}, {})
+            Idefics3Preparer(tmp_path, {}, {}, None)
 
     def test_other_sizes_are_refused(self, tmp_path):
         with pytest.raises(UnsupportedModelError, match="longest_edge"):
-            Idefics3Preparer(tokenizer(tmp_path), {"size": {"height": 5, "width": 5}}, {})
+            Idefics3Preparer(tokenizer(tmp_path), {"size": {"height": 5, "width": 5}}, {}, None)
 
 
 class TestClip:
