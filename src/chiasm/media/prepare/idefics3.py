@@ -49,7 +49,7 @@ def tile_name(row: int, column: int) -> str:
 class Idefics3Preparer:
     """`Idefics3ImageProcessor`, `SmolVLMImageProcessor`. Arrays: `pixel_values` float32 [tiles, channels, side, side].
 
-    Tiles of a picture never need padding, so there is no mask: all of it would be true. The names of tiles are tokens in
+    Tiles of a picture never need padding, so there is no mask: all of it would be true. Names of tiles are tokens in
     SmolVLM's vocabulary and plain text in Idefics3's; counting plain text takes `count_tokens`.
     """
 
