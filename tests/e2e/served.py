@@ -1,0 +1,53 @@
+"""What the end-to-end tests ask, and what they look at behind the server's back."""
+
+import base64
+import time
+from io import BytesIO
+
+from PIL import Image, ImageDraw
+
+RGB = {"red": (220, 40, 40), "blue": (40, 80, 220), "green": (40, 160, 70), "yellow": (235, 200, 40)}
+
+
+class Served:
+    """A running server of this process."""
+
+    def __init__(self, server):
+        self.address = server.address
+        self.worker = server._worker
+
+    def stats(self):
+        return self.worker.stats()
+
+    def until_idle(self, timeout_s=30.0):
+        """Wait until the engine holds nothing for anybody; fails when it does not come to that."""
+        deadline_s = time.monotonic() + timeout_s
+        while True:
+            stats = self.stats()
+            held = (stats.num_running, stats.num_waiting, stats.num_open_requests, stats.num_held_embeddings)
+            if held == (0, 0, 0, 0) and stats.num_free_slots == 16:
+                return stats
+            assert time.monotonic() < deadline_s, f"not idle: {stats}"
+            time.sleep(0.02)
+
+
+def picture(color, shape="circle", size=192, shift=0):
+    """A PNG data URL of one shape; `shift` makes another picture of the same kind."""
+    image = Image.new("RGB", (size, size), "white")
+    box = (50 + shift, 50, 140 + shift, 140)
+    pen = ImageDraw.Draw(image)
+    (pen.ellipse if shape == "circle" else pen.rectangle)(box, fill=RGB[color])
+    file = BytesIO()
+    image.save(file, "PNG")
+    return "data:image/png;base64," + base64.b64encode(file.getvalue()).decode()
+
+
+def ask(*parts):
+    """A conversation of one user message; strings that are data URLs are pictures, others are text."""
+    content = [
+        {"type": "image_url", "image_url": {"url": part}}
+        if part.startswith("data:")
+        else {"type": "text", "text": part}
+        for part in parts
+    ]
+    return [{"role": "user", "content": content}]
