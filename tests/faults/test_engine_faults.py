@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
 
+import msgspec
 import pytest
 import torch
 
@@ -21,6 +22,7 @@ from chiasm.errors import (
     EngineStepError,
     HandleExpiredError,
     LayoutMismatchError,
+    MediaDecodeError,
     OverloadedError,
 )
 from chiasm.protocol.generation import (
@@ -34,7 +36,7 @@ from chiasm.protocol.generation import (
     TokenEvent,
     TokensPrompt,
 )
-from chiasm.protocol.media import MediaItem
+from chiasm.protocol.media import InlineSource, MediaItem
 from chiasm.protocol.worker import EncodeRequest
 from chiasm.settings import EngineSettings, MediaSettings
 from chiasm.workers.local import LocalWorker
@@ -143,6 +145,19 @@ async def test_a_picture_that_breaks_the_encoder_fails_alone(directory, monkeypa
         results = await asyncio.gather(*(outcome(worker, one) for one in asked))
         assert isinstance(results[0], EngineStepError)
         assert all(isinstance(result, list) and len(result) == 8 for result in results[1:])
+        await idle(worker)
+
+
+async def test_a_broken_picture_is_named_by_each_of_the_requests_that_share_it(directory):
+    async with running(directory) as worker:
+        good, whole = items(11, 2)
+        assert isinstance(whole.source, InlineSource)
+        broken = msgspec.structs.replace(whole, source=InlineSource(whole.source.data[:-60]))
+        asked = [request("first", broken), request("second", good, broken)]
+        errors = await asyncio.gather(*(outcome(worker, one) for one in asked))
+        assert [error.item for error in errors] == [0, 1]
+        assert [type(error) for error in errors] == [MediaDecodeError] * 2
+        assert worker.stats().num_cached_embeddings <= 1, "nothing is cached under the broken picture's identity"
         await idle(worker)
 
 

@@ -5,7 +5,6 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext, suppress
 
 from chiasm.errors import MediaDecodeError
-from chiasm.media.item_errors import naming_item
 from chiasm.media.picture.decode import decode_picture
 from chiasm.media.pixel_budget import PixelBudget
 from chiasm.media.prepare.base import ImagePreparer, PreparedImage
@@ -43,7 +42,7 @@ class PictureDecoder:
             item: With its bytes inline.
             preparer: Of the model that will encode it.
             clock: Gets the spans 'decode_media' and 'prepare'.
-            index: The item's position in its request, for spans and errors.
+            index: The item's position in its request, for spans. Errors name no item: several requests may wait.
 
         Raises:
             MediaError: The bytes are broken, of another size than the item states, or beyond a limit.
@@ -80,10 +79,9 @@ class PictureDecoder:
         def span(stage: str) -> AbstractContextManager[None]:
             return nullcontext() if clock is None else clock.stage(stage, index)
 
-        with nullcontext() if index is None else naming_item(index):
-            with span("decode_media"):
-                image = decode_picture(data, self._settings)
-            if image.size != (item.width, item.height):
-                raise MediaDecodeError(f"The picture is {image.size}, but was announced as {(item.width, item.height)}")
-            with span("prepare"):
-                return preparer.prepare(image)
+        with span("decode_media"):
+            image = decode_picture(data, self._settings)
+        if image.size != (item.width, item.height):
+            raise MediaDecodeError(f"The picture is {image.size}, but was announced as {(item.width, item.height)}")
+        with span("prepare"):
+            return preparer.prepare(image)

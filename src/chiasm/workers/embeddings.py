@@ -8,6 +8,7 @@ from chiasm.engines.embedded.encoder import Encoded, EncodeJob
 from chiasm.engines.embedded.engine import EmbeddedEngine
 from chiasm.errors import ChiasmError, HandleExpiredError, UnsupportedMediaError
 from chiasm.media.decoding import PictureDecoder
+from chiasm.media.item_errors import naming_item
 from chiasm.observability.receipt import StageClock
 from chiasm.protocol.media import EmbeddingHandle, InlineSource, MediaItem
 from chiasm.workers.flights import SingleFlight
@@ -51,6 +52,11 @@ class EmbeddingSource:
             raise HandleExpiredError(
                 f"The embedding of item {index} is no longer stored", hint="Send the picture again."
             )
+        with naming_item(index):
+            return await self._shared(key, item, index, clock)
+
+    async def _shared(self, key: str, item: MediaItem, index: int, clock: StageClock) -> EmbeddingHandle:
+        """Wait for the one encoding of this picture that is under way, or start it."""
         joined_s, is_first = clock.now_s(), key not in self._flights
         async with self._flights.join(key, lambda: self._encode(item, index, clock)):
             if not is_first:

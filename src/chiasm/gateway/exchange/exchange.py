@@ -9,6 +9,7 @@ from starlette.types import Receive, Scope, Send
 from chiasm.errors import (
     ChiasmError,
     InvalidRequestError,
+    MediaError,
     ModelNotFoundError,
     RequestCancelledError,
     UnsupportedMediaError,
@@ -118,12 +119,17 @@ class Exchange:
         ]
 
     async def _relay(self, plan: Plan, generation: Generation, writer: Writer) -> None:
-        while batch := await generation.next_batch():
-            if plan.is_stream:
-                await self._write(writer, batch)
-            else:
-                writer.add(batch)
-            self._account.add(batch)
+        try:
+            while batch := await generation.next_batch():
+                if plan.is_stream:
+                    await self._write(writer, batch)
+                else:
+                    writer.add(batch)
+                self._account.add(batch)
+        except MediaError as error:
+            if error.item is not None:  # the worker knows the item's position, the request its place in the body
+                error.param = plan.references[error.item].param
+            raise
 
     async def _write(self, writer: Writer, batch: list[GenerateEvent]) -> None:
         data = writer.chunks(batch)
