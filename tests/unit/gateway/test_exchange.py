@@ -5,7 +5,7 @@ import logging
 
 import pytest
 
-from chiasm.errors import EngineDeadError, OverloadedError
+from chiasm.errors import EngineDeadError, MediaDecodeError, OverloadedError
 from chiasm.gateway import create_app
 from chiasm.settings import GatewaySettings
 from tests.asgi import Call, call
@@ -343,3 +343,12 @@ async def test_the_worker_gets_what_is_left_of_the_deadline():
     bench = Bench()
     await bench.post(ask(chiasm={"timeout_s": 5}))
     assert 4 < bench.worker.requests[0].timeout_s <= 5
+
+
+async def test_a_picture_that_only_the_worker_finds_broken_is_named_by_its_place_in_the_body():
+    bench = Bench(fail(MediaDecodeError("Media item 1: the png data is truncated", item=1)))
+    made = await bench.post(ask("a b", "x:1", "x:2"))
+    assert made.status == 400
+    error = made.json["error"]
+    assert (error["code"], error["param"]) == ("media_undecodable", "/messages/0/content/1/image_url/url")
+    assert bench.is_idle()
