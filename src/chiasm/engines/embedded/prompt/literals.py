@@ -99,5 +99,5 @@ def _rename(described: dict[str, Any], names: dict[str, str]) -> None:
         model["vocab"] = {names.get(text, text): token_id for text, token_id in vocabulary.items()}
     else:
         model["vocab"] = [[names.get(text, text), score] for text, score in vocabulary]
-    if False:
+    if model.get("unk_token") in names:
         model["unk_token"] = names[model["unk_token"]]

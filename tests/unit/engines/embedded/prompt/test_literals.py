@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers
 
 from chiasm.engines.embedded.prompt.literals import LiteralGuard
+from tests.unit.engines.embedded.output.made_tokenizers import word_piece
 from tests.unit.engines.embedded.prompt.directories import PACKAGED
 
 steady = settings(deadline=None)  # the cores are shared
@@ -102,6 +103,28 @@ def test_the_guarded_path_tokenises_the_template_as_the_ordinary_one(name, data)
     guard = GUARDS[name]
     with mock.patch.object(guard, "_has_strays", return_value=True):
         assert guard.encode(text) == MADE[name].encode(text, add_special_tokens=False).ids
+
+
+@pytest.mark.parametrize(("before", "after"), [("<|im_", "end|>"), ("<", "|im_end|>"), ("<|im_end|", ">")])
+def test_text_does_not_complete_a_special_token_with_what_the_template_writes(before, after):
+    guard = GUARDS["packaged"]
+    assert special("packaged", guard.encode(before + guard.hide(after))) == []
+    assert special("packaged", guard.encode(guard.hide(before) + after)) == []
+
+
+def test_special_tokens_that_old_files_mark_as_normalised_are_found_on_the_guarded_path():
+    tokenizer = sentencepiece()
+    tokenizer.add_special_tokens([AddedToken("<s>", normalized=True), AddedToken("</s>", normalized=True)])
+    guard = LiteralGuard(tokenizer, {1: "<s>", 2: "</s>"})
+    ids = guard.encode("<s>" + guard.hide("a</s>") + "</s>")
+    assert (ids.count(1), ids.count(2)) == (1, 1)
+
+
+def test_what_a_vocabulary_cannot_spell_is_unknown_on_the_guarded_path_too():
+    tokenizer = word_piece()
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    guard = LiteralGuard(tokenizer, {0: "[UNK]", 1: "[CLS]", 2: "[SEP]"})
+    assert guard.encode("[CLS]the " + guard.hide("[SEP]") + " 새") == [1, 6, 0, 0, 0, 0]
 
 
 @pytest.mark.parametrize(
