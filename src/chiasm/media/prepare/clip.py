@@ -61,7 +61,7 @@ class ClipPreparer:
             raise UnsupportedModelError(
                 f"the image processor {self.kind} gives no squares of one size: it resizes to {settings['size']}"
                 f" and crops to {settings['crop_size'] if settings['do_center_crop'] else 'nothing'}",
-                hint="correct preprocessor_config.json or serve the model with --engine vllm",
+                hint="correct preprocessor_config.json or serve the model with vLLM itself",
             )
         tower = VisionTower.of(model, pixels=self._side)
         self._num_embeddings = tower.num_embeddings
@@ -132,7 +132,7 @@ def _target(kind: str, size: Mapping[str, int] | int) -> tuple[bool, int]:
         return False, size["height"]
     raise UnsupportedModelError(
         f"the image processor {kind} with the size {dict(size)} is not supported, only squares and 'shortest_edge'",
-        hint="serve the model with --engine vllm",
+        hint="serve the model with vLLM itself, which Chiasm cannot drive yet",
     )
 
 

@@ -178,7 +178,7 @@ def _longest_edge(name: str, settings: Mapping[str, Any]) -> int:
     if edge is None:
         raise UnsupportedModelError(
             f"an Idefics3 image processor with {name}={settings[name]} is not supported, it needs 'longest_edge'",
-            hint="serve the model with --engine vllm",
+            hint="serve the model with vLLM itself, which Chiasm cannot drive yet",
         )
     return int(edge)
 

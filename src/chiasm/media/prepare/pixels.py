@@ -50,7 +50,7 @@ def require_supported(kind: str, settings: Mapping[str, Any], expected: Mapping[
         if settings.get(name, value) != value:
             raise UnsupportedModelError(
                 f"the image processor {kind} with {name}={settings[name]!r} is not supported, only {value!r}",
-                hint="correct preprocessor_config.json or serve the model with --engine vllm",
+                hint="correct preprocessor_config.json or serve the model with vLLM itself",
             )
 
 

@@ -36,5 +36,6 @@ def sliding_window(config: Any) -> int | None:
 def _require(is_supported: bool, what: str) -> None:  # noqa: FBT001 - reads as a sentence
     if not is_supported:
         raise UnsupportedModelError(
-            f"{what} is not supported by the embedded engine", hint="serve the model with --engine vllm"
+            f"{what} is not supported by the embedded engine",
+            hint="serve the model with vLLM itself, which Chiasm cannot drive yet",
         )

@@ -115,7 +115,7 @@ def test_an_unknown_model_type_lists_the_known_ones(tmp_path):
     with pytest.raises(UnsupportedModelError, match=r"'gemma3'") as caught:
         family_for(write(tmp_path, {"model_type": "gemma3"}))
     assert all(model_type in caught.value.message for model_type in known_model_types())
-    assert "--engine vllm" in caught.value.hint
+    assert "vLLM" in caught.value.hint
 
 
 def test_quantized_weights_are_refused(tmp_path):

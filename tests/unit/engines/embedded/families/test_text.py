@@ -51,7 +51,7 @@ def test_supported(changes):
 def test_refused(changes, what):
     with pytest.raises(UnsupportedModelError, match=what) as caught:
         require_llama_shaped(config(**changes))
-    assert "--engine vllm" in caught.value.hint
+    assert "vLLM" in caught.value.hint
 
 
 def test_the_window_counts_only_where_a_layer_slides():
