@@ -5,6 +5,7 @@ import json
 
 import pytest
 
+from tests.fakes import say
 from tests.integration.gateway_server import connected, post_bytes, read_response, running
 
 ASK = json.dumps({"messages": [{"role": "user", "content": "a b"}]}).encode()
@@ -81,6 +82,67 @@ async def test_broken_framing_harms_nobody(message):
             writer.write(post_bytes(ASK))
             assert (await read_response(reader))[0] == 200
         await server.until_idle()
+
+
+RAW_PATHS = ["/v1/models", "//v1/models", "/v1//models", "/V1/models", "/%76%31/models", "/v1%2Fmodels", "/%2Fhealth",
+             "/./health", "/../health", "/health/", "/health/../v1/models", "/health%2f..%2fv1%2fmodels", "/health;x",
+             "/Health", "/%2e/health", "/metrics", "/debug/receipts", "/openapi.json", "/nowhere", "//health",
+             "http://x/v1/models", "/ready%00", "/?/health"]  # fmt: skip
+
+
+async def test_no_spelling_of_a_path_gets_round_the_key():
+    async with running(api_keys=("k",)) as server, connected(server) as (reader, writer):
+        for path in RAW_PATHS:
+            for method in ("GET", "POST"):
+                writer.write(f"{method} {path} HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n".encode())
+                assert (await read_response(reader))[0] == 401, (method, path)
+        writer.write(b"GET /v1/models HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer k\r\n\r\n")
+        assert (await read_response(reader))[0] == 200
+        for path in ("/health", "/ready", "/health?x=1", "/%68ealth"):
+            writer.write(f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+            assert (await read_response(reader))[0] == 200
+
+
+@pytest.mark.parametrize("start", [b"", b"POST /v1/comp", b"POST / HTTP/1.1\r\nHost: x\r\nX-Slow: "])
+async def test_a_head_that_never_ends_is_not_waited_for(start):
+    async with running(keep_alive_s=0.2) as server, connected(server) as (reader, writer):
+        writer.write(start)
+        assert await asyncio.wait_for(reader.read(), 5) == b""
+
+
+async def test_a_head_that_drips_has_one_deadline():
+    async with running(keep_alive_s=0.3) as server, connected(server) as (reader, writer):
+        writer.write(b"GET /health HTTP/1.1\r\n")
+        num_lines = 0
+        while not (reader.at_eof() or writer.is_closing()) and num_lines < 500:
+            writer.write(b"x-%d: y\r\n" % num_lines)
+            num_lines += 1
+            await asyncio.sleep(0.02)
+        assert num_lines < 500, "each line would have started the time anew"
+
+
+async def test_the_deadline_of_a_head_is_not_that_of_a_request():
+    async with running(say(0.2), keep_alive_s=0.1) as server, connected(server) as (reader, writer):
+        head, _, body = post_bytes(ASK).partition(b"\r\n\r\n")
+        writer.write(head + b"\r\n\r\n" + body[:5])
+        await asyncio.sleep(0.3)
+        writer.write(body[5:])
+        assert (await read_response(reader))[0] == 200
+
+
+@pytest.mark.parametrize("line", [b"GET /" + b"a" * 600_000, b"GET / HTTP/1.1\r\nx: " + b"a" * 600_000,
+                                  b"GET / HTTP/1.1\r\n" + b"x: y\r\n" * 100_000])  # fmt: skip
+async def test_an_endless_head_is_refused(line):
+    async with running() as server:
+        async with connected(server) as (reader, writer):
+            for start in range(0, len(line), 65_536):
+                writer.write(line[start : start + 65_536])
+                await asyncio.sleep(0.001)
+            answer = await asyncio.wait_for(reader.read(4096), 5)
+            assert answer.split(b" ", 2)[1] in (b"431", b"400")
+        async with connected(server) as (reader, writer):
+            writer.write(post_bytes(ASK))
+            assert (await read_response(reader))[0] == 200
 
 
 async def test_no_header_names_the_software():

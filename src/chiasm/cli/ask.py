@@ -54,17 +54,11 @@ def ask(  # noqa: PLR0913 - each argument is an option
     pictures = pictures or []
     if not pictures and Path(question).is_file():
         raise typer.BadParameter(f"Only a file is given. Add a question: chiasm ask {question} 'What is this?'")
-    body = {
-        "messages": [{"role": "user", "content": [*map(_picture, pictures), {"type": "text", "text": question}]}],
-        "temperature": temperature,
-        "max_tokens": max_tokens,
-        "model": model if server else None,
-        "stream_options": {"include_usage": True},
-        "chiasm": {"receipt": True},
-    }
+    parts = [*map(_picture, pictures), {"type": "text", "text": question}]
+    body = _body(parts, temperature=temperature, max_tokens=max_tokens, model=model if server else None)
     values = {"engine__model": model} | _fetching(pictures)
+    answer = _Answer(is_shown=not json)
     with _client(server, api_key, config_file, overrides, values) as client:
-        answer = _Answer(is_shown=not json)
         for chunk in client.stream(body):
             answer.add(chunk)
     if json:
@@ -73,6 +67,15 @@ def ask(  # noqa: PLR0913 - each argument is an option
     typer.echo("")
     if stages:
         _print_stages(answer.receipt)
+
+
+def _body(parts: list[dict[str, Any]], **options: Any) -> dict[str, Any]:
+    return {
+        "messages": [{"role": "user", "content": parts}],
+        "stream_options": {"include_usage": True},
+        "chiasm": {"receipt": True},
+        **options,
+    }
 
 
 class _Answer:

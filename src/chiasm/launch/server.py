@@ -10,6 +10,7 @@ from starlette.applications import Starlette
 
 from chiasm.errors import EngineError, InvalidSettingError
 from chiasm.gateway.state import Gateway
+from chiasm.launch.connection import BoundedConnection
 from chiasm.observability.logs import LOGGER
 from chiasm.settings import GatewaySettings
 
@@ -113,7 +114,7 @@ def _configuration(app: Starlette, settings: GatewaySettings) -> uvicorn.Config:
     return uvicorn.Config(
         app,
         loop="none",  # the caller's
-        http="httptools",
+        http=BoundedConnection,
         ws="none",
         lifespan="off",
         access_log=False,

@@ -70,9 +70,10 @@ class Exchange:
         body = await read_body(self._receive, self._scope["headers"], self._gateway.settings.max_body_bytes)
         limits.watch(self._receive)
         plan = self._dialect.plan(body)
-        del body  # megabytes of base64 need not live as long as the request
+        del body
         self._check(plan, limits)
         items = await self._collect(plan, limits)
+        plan = plan.without_urls()  # megabytes of base64 need not live as long as the request
         writer = self._dialect.writer(self._heading(), plan)
         async with self._gateway.admission.slot(self._account.clock):
             self._account.dispatched()

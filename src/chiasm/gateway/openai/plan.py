@@ -40,6 +40,11 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         """Choices over all prompts."""
         return len(self.prompts) * self.sampling.n
 
+    def without_urls(self) -> "Plan":
+        """The same plan once its media are fetched: which place a reference has is kept, what it referred to is not."""
+        references = tuple(msgspec.structs.replace(reference, url="") for reference in self.references)
+        return msgspec.structs.replace(self, references=references)
+
 
 class Heading(msgspec.Struct, frozen=True, kw_only=True):
     """What every part of a response repeats."""
