@@ -1,0 +1,24 @@
+"""`python -m benchmarks WHAT ...`: run one benchmark."""
+
+import importlib
+import sys
+
+COMMANDS = {
+    "engine": "embedded engine against transformers and vLLM",
+    "floor": "where a decode step's time goes, against the memory's speed",
+    "gateway": "what HTTP adds to the engine",
+    "render": "write docs/performance.md from the results",
+}
+
+
+def main() -> None:
+    what = sys.argv[1] if len(sys.argv) > 1 else ""
+    if what not in COMMANDS:
+        print("usage: python -m benchmarks WHAT [options]\n")
+        print("\n".join(f"  {name:8} {text}" for name, text in COMMANDS.items()))
+        raise SystemExit(0 if what in ("", "-h", "--help") else 2)
+    importlib.import_module(f"benchmarks.{what}").main(sys.argv[2:])
+
+
+if __name__ == "__main__":
+    main()
