@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from tests.architecture.repository import PACKAGE, ROOT, functions, python_files, text_of
+from tests.architecture.repository import PACKAGE, ROOT, functions, python_files, text_of, tracked_files
 
 MAX_FILE_LINES = 400
 MAX_TEST_FILE_LINES = 600
@@ -14,6 +14,7 @@ EXCEPTIONS: dict[str, str] = {}
 BANNED_NAMES = re.compile(r"(^|_)(utils?|helpers?|common|misc|manager)($|_)|_v\d+$")
 
 CODE = python_files("src", "tools", "training", "benchmarks", "examples")
+C_CODE = sorted(path for path in tracked_files() if path.suffix in {".c", ".h", ".inc"})
 TESTS = python_files("tests")
 
 
@@ -26,7 +27,7 @@ def test_the_files_are_found():
     assert len(TESTS) > 5
 
 
-@pytest.mark.parametrize("path", [*CODE, *TESTS], ids=_name)
+@pytest.mark.parametrize("path", [*CODE, *C_CODE, *TESTS], ids=_name)
 def test_files_are_short(path):
     limit = MAX_TEST_FILE_LINES if path in TESTS else MAX_FILE_LINES
     assert len(text_of(path).splitlines()) <= limit or _name(path) in EXCEPTIONS

@@ -72,13 +72,12 @@ def test_the_offline_example_answers():
     assert _run(sys.executable, "-c", example) == "red"
 
 
-def test_the_ask_command_answers():
+def test_the_ask_command_answers_and_shows_the_stages(server):
     (line,) = [line for block in _blocks("console") for line in block.splitlines() if "chiasm ask" in line]
-    assert _run(CHIASM, *shlex.split(line)[1:]) == "red"
-
-
-def test_the_ask_command_uses_a_named_server(server):
-    question = ["examples/blue_square.png", "What color is the shape?", "--stages"]
-    answer = _run(CHIASM, "ask", "--server", server, *question)
-    assert answer.splitlines()[0] == "blue"
+    answer = _run(CHIASM, *shlex.split(line.replace("http://127.0.0.1:8000", server))[1:])
+    assert answer.splitlines()[0] == "red"
     assert "time to first token" in answer
+
+
+def test_the_ask_command_needs_no_server():
+    assert _run(CHIASM, "ask", "examples/blue_square.png", "What color is the shape?") == "blue"
