@@ -1,12 +1,13 @@
 """`python -m benchmarks WHAT ...`: run one benchmark."""
 
 import importlib
+import signal
 import sys
 
 COMMANDS = {
     "engine": "embedded engine against transformers and vLLM",
-    "floor": "where a decode step's time goes, against the memory's speed",
-    "gateway": "what HTTP adds to the engine",
+    "engine_floor": "where a decode step's time goes, against the memory's speed",
+    "gateway_tax": "what HTTP adds to the engine",
     "render": "write docs/performance.md from the results",
 }
 
@@ -15,8 +16,10 @@ def main() -> None:
     what = sys.argv[1] if len(sys.argv) > 1 else ""
     if what not in COMMANDS:
         print("usage: python -m benchmarks WHAT [options]\n")
-        print("\n".join(f"  {name:8} {text}" for name, text in COMMANDS.items()))
+        print("\n".join(f"  {name:12} {text}" for name, text in COMMANDS.items()))
         raise SystemExit(0 if what in ("", "-h", "--help") else 2)
+    # so that a benchmark that is told to end lets paused processes go on and ends its own
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     importlib.import_module(f"benchmarks.{what}").main(sys.argv[2:])
 
 

@@ -1,6 +1,6 @@
 """Time one decode step of a Llama-shaped model written in several ways, and check that they agree.
 
-Run: python benchmarks/micro/decode_step.py --shape tiny --dtype float32 --threads 1 --variants linear,packed,fused,traced
+Run: python benchmarks/micro/decode_step.py --shape tiny --threads 1 --variants linear,packed,fused,traced
 Prints the fastest and the median step and the CPU time of a step; on a busy machine only the fastest means something.
 """
 
@@ -112,7 +112,7 @@ def straightforward(model: Model, linear: Callable[..., torch.Tensor], pack: Cal
 
 
 def fused(model: Model) -> Step:
-    """oneDNN-packed weights with the activation, the product and the residual as post-ops; as few dispatches as possible."""
+    """oneDNN-packed weights with activation, product and residual as post-ops; as few dispatches as possible."""
 
     def pack(w: torch.Tensor) -> torch.Tensor:
         return MKLDNN._reorder_linear_weight(w.contiguous(), None)

@@ -1,0 +1,81 @@
+"""The gateway alone: real HTTP, checks and media ingest before a worker that answers at once."""
+
+import asyncio
+import sys
+import time
+from collections.abc import AsyncGenerator
+
+import uvloop
+
+from chiasm.gateway import create_app
+from chiasm.launch.server import address_of, bind, serve_app
+from chiasm.media.ingest import MediaIngest
+from chiasm.protocol.generation import (
+    ChoiceFinished,
+    GenerateEvent,
+    GenerateRequest,
+    RequestFinished,
+    TokenEvent,
+    Usage,
+)
+from chiasm.protocol.worker import EncodeRequest, EncodeResponse, WorkerInfo, WorkerStats
+from chiasm.settings import resolve
+
+
+class InstantWorker:
+    """Says "red", `max_tokens` times, without waiting."""
+
+    info = WorkerInfo(
+        model="instant",
+        family="instant",
+        roles=("encode", "prefill", "decode"),
+        dtype="float32",
+        device="cpu",
+        max_model_tokens=4096,
+        takes_images=True,
+        model_revision="1",
+        processor_revision="1",
+        started_at_unix_s=time.time(),
+    )
+
+    def stats(self) -> WorkerStats:
+        return WorkerStats(
+            is_healthy=True,
+            num_running=0,
+            num_waiting=0,
+            num_free_slots=16,
+            num_cached_blocks=0,
+            num_cached_embeddings=0,
+            num_held_embeddings=0,
+            num_open_requests=0,
+            totals={},
+        )
+
+    async def generate(self, request: GenerateRequest) -> AsyncGenerator[GenerateEvent, None]:
+        num_tokens = request.sampling.max_tokens or 1
+        for _ in range(num_tokens):
+            yield TokenEvent(choice=0, text="red ", token_ids=(7,))
+        yield ChoiceFinished(0, "length")
+        usage = Usage(num_prompt_tokens=8, num_output_tokens=num_tokens)
+        yield RequestFinished(usage, ())
+
+    async def encode(self, request: EncodeRequest) -> EncodeResponse:
+        return EncodeResponse(handles=())
+
+    async def aclose(self) -> None:
+        return
+
+
+async def main() -> None:
+    settings = resolve(values={"gateway.port": int(sys.argv[1])}).settings
+    listener = bind(settings.gateway.host, settings.gateway.port)
+    app = create_app(InstantWorker(), MediaIngest(settings.media, None), settings.gateway)
+
+    def ready() -> None:
+        print(address_of(listener), flush=True)
+
+    await serve_app(app, listener, settings.gateway, asyncio.Event(), ready)
+
+
+if __name__ == "__main__":
+    uvloop.run(main())
