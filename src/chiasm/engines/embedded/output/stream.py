@@ -30,11 +30,12 @@ class OutputStream:
         skipped = tokenizer.special_tokens if params.skip_special_tokens else frozenset[int]()
         self._detokenizer = detokenizer_for(tokenizer.backend, tokenizer.pieces, skipped)
         self._stops = StopMatcher(params.stop) if params.stop else None
-        # A grammar ends in EOS and allows nothing after it, so it cannot be ignored.
-        heeds_eos = not params.ignore_eos or params.json_schema is not None
+        # A grammar lets EOS through only where its document may end, and often nothing else there.
+        is_free = params.json_schema is None
+        heeds_eos = not params.ignore_eos or not is_free
         self._eos_token_ids = eos_token_ids if heeds_eos else frozenset[int]()
         self._end_token_ids = self._eos_token_ids.union(params.stop_token_ids)
-        self._min_tokens = params.min_tokens
+        self._min_tokens = params.min_tokens if is_free else 0
         self._max_tokens = params.max_tokens
         self._has_logprobs = params.num_top_logprobs is not None
         self.num_tokens = 0

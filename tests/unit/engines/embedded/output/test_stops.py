@@ -59,6 +59,11 @@ def test_text_held_back_is_sent_when_it_turns_out_harmless():
     assert run(("STOP",), ["a ST", "OL b"]) == ("a STOL b", None)
 
 
+def test_a_second_beginning_inside_a_failed_one_is_held_too():
+    assert run(("abab",), ["aab", "ab"]) == ("a", "abab")
+    assert run(("aab",), ["aa", "a", "b"]) == ("a", "aab")
+
+
 def test_first_to_complete_wins_and_the_longest_of_these():
     assert run(("abcdef", "cd"), ["abcd", "ef"]) == ("ab", "cd")
     assert run(("cd", "bcd"), ["abcd"]) == ("a", "bcd")

@@ -58,8 +58,9 @@ def test_ignored_end_of_text_goes_on():
     assert run(ids, ignore_eos=True, skip_special_tokens=False)[0] == "a<|im_end|>b"
 
 
-def test_end_of_text_is_never_ignored_under_a_schema():
-    assert run([IM_END], ignore_eos=True, json_schema="{}")[1] == ChoiceFinished(0, "stop")
+@pytest.mark.parametrize("params", [{"ignore_eos": True}, {"min_tokens": 5}])
+def test_end_of_text_always_ends_a_document(params):
+    assert run([IM_END], json_schema="{}", **params)[1] == ChoiceFinished(0, "stop")
 
 
 def test_special_tokens_are_left_out_unless_asked_for():

@@ -10,7 +10,7 @@ from chiasm.engines.embedded.prompt.literals import LiteralGuard
 from tests.unit.engines.embedded.output.made_tokenizers import word_piece
 from tests.unit.engines.embedded.prompt.directories import PACKAGED
 
-steady = settings(deadline=None)  # the cores are shared
+steady = settings(deadline=None, max_examples=50)  # the cores are shared
 
 
 def sentencepiece() -> Tokenizer:

@@ -84,12 +84,20 @@ def test_output_layer_wider_or_narrower_than_the_tokenizer(width):
     assert_animals(generate(ANIMALS, 3, width=width)[0])
 
 
-def test_other_rules_apply_within_the_grammar():
+@pytest.mark.parametrize("ignore_eos", [True, False])
+def test_the_document_ends_where_its_schema_ends_whatever_else_is_asked_for(ignore_eos):
+    bias = {2: 100.0, 35: 100.0}
     text, end = generate(
-        ANIMALS, 5, min_tokens=300, ignore_eos=True, top_k=2, frequency_penalty=1.0, logit_bias={2: 100.0, 35: 100.0}
+        ANIMALS, 5, min_tokens=399, ignore_eos=ignore_eos, top_k=2, frequency_penalty=1.0, logit_bias=bias
     )
     assert_animals(text)
     assert end == ChoiceFinished(0, "stop")
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_min_tokens_holds_off_an_end_that_the_schema_would_allow(seed):
+    text, _ = generate({"type": "integer", "minimum": 1}, seed, min_tokens=30)
+    assert len(str(json.loads(text))) >= 30
 
 
 def test_max_tokens_may_cut_the_document():
