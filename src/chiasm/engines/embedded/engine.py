@@ -110,9 +110,10 @@ class EmbeddedEngine:
             MediaSpan(key, image.offset, image.num_tokens) for key, image in zip(keys, rendered.images, strict=True)
         )
         is_row = np.zeros(len(token_ids), bool)
+        image_token_id = self.family.image_token_id
         for image in rendered.images:
             place = slice(image.offset, image.offset + image.num_tokens)
-            is_row[place] = token_ids[place] == self.family.image_token_id
+            is_row[place] = token_ids[place] == image_token_id
         prompt = PlannedPrompt(
             token_ids=token_ids,
             rotary=self._decoder.rotary(positions),
