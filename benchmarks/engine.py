@@ -101,25 +101,36 @@ def cells(model: str, wanted: set[str], folder: Path) -> dict[str, tuple[Measure
 
 
 def run_rounds(peers: list[PeerProcess], todo: dict[str, tuple[Measure, str]], num_rounds: int, tag: str) -> list[dict]:
-    """Round 0 warms up and is not kept. A peer that cannot do a cell is left out of it."""
+    """Round 0 warms up and is not kept. A peer that cannot do a cell is left out of it; Ctrl+C keeps whole rounds."""
     rows: list[dict[str, Any]] = []
     broken: set[tuple[str, str]] = set()
-    rng = random.Random(0)
     for number in range(num_rounds + 1):
-        for cell, (measure, _) in todo.items():
-            for peer in rng.sample(peers, len(peers)):
-                if (peer.name, cell) in broken:
-                    continue
-                try:
-                    figures = measure(peer, f"{tag}{number}{cell}")
-                except PeerError as error:
-                    print(f"  {peer.name} leaves {cell}: {str(error)[:300]}", file=sys.stderr)
-                    broken.add((peer.name, cell))
-                    continue
-                if number:
-                    rows.append({"round": number, "cell": cell, "peer": peer.name, **figures})
+        try:
+            found = run_round(peers, todo, f"{tag}{number}", broken)
+        except KeyboardInterrupt:
+            print(f"  stopped after {len({row['round'] for row in rows})} rounds", file=sys.stderr)
+            break
+        rows += [{"round": number, **row} for row in found if number]
         print(f"  round {number}/{num_rounds}", file=sys.stderr)
     return [row for row in rows if (row["peer"], row["cell"]) not in broken]
+
+
+def run_round(
+    peers: list[PeerProcess], todo: dict[str, tuple[Measure, str]], tag: str, broken: set[tuple[str, str]]
+) -> list[dict[str, Any]]:
+    """Every peer does every cell once, in an order drawn anew for each; adds to `broken`."""
+    rows: list[dict[str, Any]] = []
+    rng = random.Random(tag)
+    for cell, (measure, _) in todo.items():
+        for peer in rng.sample(peers, len(peers)):
+            if (peer.name, cell) in broken:
+                continue
+            try:
+                rows.append({"cell": cell, "peer": peer.name, **measure(peer, f"{tag}{cell}")})
+            except PeerError as error:
+                print(f"  {peer.name} leaves {cell}: {str(error)[:300]}", file=sys.stderr)
+                broken.add((peer.name, cell))
+    return rows
 
 
 def summarise(rows: list[dict], todo: dict[str, tuple[Measure, str]]) -> dict[str, dict[str, Any]]:
@@ -170,6 +181,7 @@ def measure_model(args: argparse.Namespace, model: str, dtype: str) -> dict[str,
             "dtype": dtype,
             "threads": args.threads,
             "versions": {peer.name: peer.versions for peer in peers},
+            "num_rounds": len({row["round"] for row in rows}),
             "has_priority": all(peer.is_preferred for peer in peers),
             "summary": summarise(rows, todo),
             "rows": rows,

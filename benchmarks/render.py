@@ -88,8 +88,8 @@ def floor_section(result: dict[str, Any]) -> str:
     lines = [
         f"## Distance from the memory's limit\n\n{conditions(result['machine'])}",
         f"{result['threads']} threads. Reading {stream['mb']:.0f} MB runs at {stream['read_gb_s']:.1f} GB/s, copying "
-        f"at {stream['copy_gb_s']:.1f} GB/s. A step reads every weight once and the keys and values of its sequences; the "
-        "floor is those bytes at the speed of reading as many bytes as the weights have.\n",
+        f"at {stream['copy_gb_s']:.1f} GB/s. A step reads every weight once and the keys and values of its "
+        "sequences; the floor is those bytes at the speed of reading as many bytes as the weights have.\n",
         "| model | sequences | step | bytes read | floor | step / floor | largest torch operators, ms per step |",
         "|---|---|---|---|---|---|---|",
     ]

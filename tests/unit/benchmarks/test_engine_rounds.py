@@ -39,3 +39,16 @@ def test_a_peer_that_cannot_is_left_out_and_the_others_go_on():
 
 def test_without_our_engine_there_are_no_ratios():
     assert rounds(Peer("generate", 4.0))[1]["ratios"] == {}
+
+
+def test_an_interrupted_run_keeps_its_whole_rounds():
+    calls = []
+
+    def interrupted(peer, seed):
+        calls.append(peer.name)
+        if len(calls) == 6:  # in the middle of round 2, after a warm-up and a round of two peers each
+            raise KeyboardInterrupt
+        return {"tokens_per_s": peer.speed}
+
+    rows = run_rounds([Peer("chiasm", 2.0), Peer("vllm", 1.0)], {"decode 1": (interrupted, "tokens_per_s")}, 5, "tag")
+    assert sorted((row["round"], row["peer"]) for row in rows) == [(1, "chiasm"), (1, "vllm")]
