@@ -41,6 +41,8 @@ def arguments() -> argparse.Namespace:
     p.add_argument("--tokens", type=int, default=3000, help="tokens per batch, about")
     p.add_argument("--tiers", default="small=50,middle=28,big=22", help="how often each tier of sizes is drawn")
     p.add_argument("--plain", type=float, default=0.4, help="share of scenes as plain as a first test")
+    p.add_argument("--mix", default="single=40,compare=22,multi=31,text=7", help="how often each kind is drawn")
+    p.add_argument("--freeze-vision", action="store_true", help="train the language model only")
     p.add_argument("--aux", type=float, default=0.5)
     p.add_argument("--pair", type=float, default=0.5)
     p.add_argument("--seed", type=int, default=0)
@@ -56,6 +58,7 @@ class Trainer:
         self.args = args
         self.encoder = Encoder(args.tokenizer)
         self.model = models.load(args.resume, self.encoder.special)
+        self.model.model.visual.requires_grad_(not args.freeze_vision)
         self.vision = models.Vision(self.model.model.visual)
         self.heads, self.pair_heads = Auxiliary(), Auxiliary()
         kept = args.resume / "heads.pt" if args.resume else None
@@ -86,11 +89,11 @@ class Trainer:
         each = functional.cross_entropy(logits, wanted, reduction="none")
         loss = (each * batch.weight).sum() / batch.weight.sum()
         log = {"ce": loss.item(), "acc": float((logits.argmax(-1) == wanted).float().mean())}
-        if visual is not None and batch.targets is not None:
+        if visual is not None and batch.targets is not None and not self.args.freeze_vision:
             extra, accuracy = self.heads.loss(visual, batch.targets)
             loss = loss + self.args.aux * extra
             log |= accuracy
-        if batch.pairs is not None and batch.targets is not None:
+        if batch.pairs is not None and batch.targets is not None and self.args.pair > 0:
             extra, accuracy = self.pair_heads.loss(self.known(batch, states), batch.targets[batch.pairs[0]])
             loss = loss + self.args.pair * extra
             log |= {f"pair_{k}": v for k, v in accuracy.items() if k in ("digit0", "shape", "colour")}
@@ -180,7 +183,7 @@ class Clock:
         return done
 
 
-def _tiers(text: str) -> tuple[list[str], list[float]]:
+def _weights(text: str) -> tuple[list[str], list[float]]:
     pairs = [part.split("=") for part in text.split(",")]
     return [name for name, _ in pairs], [float(weight) for _, weight in pairs]
 
@@ -192,7 +195,8 @@ def train(args: argparse.Namespace) -> None:
     torch.manual_seed(args.seed)
     torch.set_num_threads(1)
     trainer, rng, clock = Trainer(args), Random(args.seed), Clock(args.minutes, args.deadline)
-    names, weights = _tiers(args.tiers)
+    names, weights = _weights(args.tiers)
+    batches.MIX.update(zip(*_weights(args.mix), strict=True))
     mean: dict[str, float] = {}
     step, saved, logged, images, saves = 0, time.time(), time.time(), 0, 0
     if args.fit_heads:
