@@ -23,7 +23,7 @@ from chiasm.settings import resolve
 
 
 class InstantWorker:
-    """Says "red", `max_tokens` times, without waiting."""
+    """Says "red", `max_tokens` times, without waiting for anything."""
 
     info = WorkerInfo(
         model="instant",
@@ -55,6 +55,8 @@ class InstantWorker:
         num_tokens = request.sampling.max_tokens or 1
         for _ in range(num_tokens):
             yield TokenEvent(choice=0, text="red ", token_ids=(7,))
+            if request.stream:
+                await asyncio.sleep(0)  # as tokens of separate steps come; without it the gateway joins them
         yield ChoiceFinished(0, "length")
         usage = Usage(num_prompt_tokens=8, num_output_tokens=num_tokens)
         yield RequestFinished(usage, ())
