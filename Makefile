@@ -49,9 +49,15 @@ format: ## Format the code and apply safe fixes
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
-bench: ## Run the benchmarks and print their tables
+bench: ## Measure engine and gateway, then render docs/performance.md (ARGS="engine --rounds 2" for one of them)
 	@scripts/venv embedded,bench test check
+ifdef ARGS
 	$(BIN)/python -m benchmarks $(ARGS)
+else
+	$(BIN)/python -m benchmarks engine
+	$(BIN)/python -m benchmarks gateway_tax
+	$(BIN)/python -m benchmarks render
+endif
 
 docs: ## Regenerate docs/reference
 	@scripts/venv embedded test check
