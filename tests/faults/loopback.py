@@ -70,6 +70,10 @@ def answer(body=b"", status="200 OK", headers=(), length=None):
     return behave
 
 
+def redirect(location, status="302 Found"):
+    return answer(b"", status, [f"Location: {location}"])
+
+
 async def hang(server, reader, writer):
     """Accept, read the request, never answer."""
     await reader.read()

@@ -7,10 +7,10 @@ import subprocess
 import aiohttp.connector
 import pytest
 
-from chiasm.errors import MediaFetchError
+from chiasm.errors import MediaFetchError, MediaRefusedError
 from chiasm.media.ingest import MediaIngest, MediaReference
 from chiasm.settings import MediaSettings
-from tests.faults.loopback import Loopback, answer
+from tests.faults.loopback import Loopback, answer, redirect
 from tests.unit.media.pictures import encode, gradient
 
 pytestmark = pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl makes the certificate")
@@ -42,8 +42,9 @@ async def server(certificate, monkeypatch):
         yield server
 
 
-async def collect(server, host):
-    settings = MediaSettings(allowed_domains=(host,), allowed_private_hosts=(host,), allowed_ports=(server.port,))
+async def collect(server, host, **options):
+    options = {"allowed_ports": (server.port,), **options}
+    settings = MediaSettings(allowed_domains=(host,), allowed_private_hosts=(host,), **options)
     ingest = MediaIngest(settings, None, lookup=lambda host, port: ["127.0.0.1"])
     try:
         return await ingest.collect([MediaReference("image", f"https://{host}:{server.port}/", "/0")], 20)
@@ -68,3 +69,16 @@ async def test_an_untrusted_certificate_is_refused(server, monkeypatch):
     with pytest.raises(MediaFetchError, match="no usable answer"):
         await collect(server, "img.example")
     assert server.requests == []
+
+
+async def test_a_redirect_stays_within_tls(server):
+    async with Loopback() as plain:
+        plain.behaviours["/"] = answer(PICTURE)
+        ports = (server.port, plain.port)
+        server.behaviours["/"] = redirect(f"http://img.example:{plain.port}/")
+        with pytest.raises(MediaRefusedError, match="policy forbids"):
+            await collect(server, "img.example", allow_http=True, max_redirects=3, allowed_ports=ports)
+        assert plain.num_connections == 0
+    server.behaviours |= {"/": redirect(f"https://img.example:{server.port}/picture"), "/picture": answer(PICTURE)}
+    [item] = await collect(server, "img.example", max_redirects=3)
+    assert item.source.data == PICTURE

@@ -43,6 +43,9 @@ class MediaSettings(Section, frozen=True, kw_only=True):
         str | None, Meta(description="Folder below which file:// URLs are read; none: refused.")
     ] = None
     fetch_timeout_s: Annotated[float, Meta(gt=0, description="Total time to fetch one item.")] = 10.0
+    max_redirects: Annotated[
+        int, Meta(ge=0, le=20, description="Redirects followed for one item, each judged like a URL of its own.")
+    ] = 0
     max_fetches: Annotated[int, Meta(ge=1, description="Downloads under way at once.")] = 32
     max_items: Annotated[int, Meta(ge=1, description="Media items in one request.")] = 16
     max_item_bytes: Annotated[int, Meta(ge=1, description="Encoded bytes of one item.")] = 20 * 2**20

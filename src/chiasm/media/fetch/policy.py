@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterable
 from ipaddress import IPv4Address, IPv6Address, ip_address
-from urllib.parse import SplitResult, urlsplit
+from urllib.parse import SplitResult, urljoin, urlsplit
 
 import msgspec
 
@@ -68,6 +68,21 @@ class UrlPolicy:
         target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
         return HttpUrl(parts.scheme, host, port, target)
 
+    def check_redirect(self, url: HttpUrl, location: str) -> HttpUrl:
+        """Return the parts of where an allowed URL redirects to: absolute, or relative to it.
+
+        Raises `MediaRefusedError`, whose text may name hosts that the caller did not: it is not for the caller.
+        """
+        _check_text(location)  # before joining, which would quietly drop tabs and an empty fragment
+        try:
+            joined = urljoin(url.origin + url.target, location)
+        except ValueError:
+            raise MediaRefusedError("The redirect's host is malformed") from None
+        target = self.check(joined)
+        if (url.scheme, target.scheme) == ("https", "http"):
+            raise MediaRefusedError("The redirect leads from https to http")
+        return target
+
     def is_private_allowed(self, host: str) -> bool:
         """Say whether the operator expects this host at a private or loopback address."""
         return _matches(host, self._private_hosts)
@@ -88,7 +103,7 @@ def _matches(host: str, allowed: Iterable[str]) -> bool:
     return any(host.endswith(entry) if entry.startswith(".") else host == entry for entry in allowed)
 
 
-def _split(url: str) -> SplitResult:
+def _check_text(url: str) -> None:
     if len(url) > _MAX_URL_CHARS:
         raise MediaRefusedError(f"The URL has {len(url)} characters; the limit is {_MAX_URL_CHARS}")
     if not _PRINTABLE.fullmatch(url) or "\\" in url:
@@ -96,14 +111,18 @@ def _split(url: str) -> SplitResult:
             "The URL holds spaces, control characters, backslashes or characters outside ASCII",
             hint="Percent-encode the path; write an international host name in its xn-- form",
         )
+    if "#" in url:
+        raise MediaRefusedError("The URL carries a fragment", hint="Remove the part from '#' on")
+
+
+def _split(url: str) -> SplitResult:
+    _check_text(url)
     try:
         parts = urlsplit(url)
     except ValueError:
         raise MediaRefusedError("The URL's host is malformed") from None
     if "@" in parts.netloc:
         raise MediaRefusedError("The URL carries credentials", hint="Remove the part before '@'")
-    if "#" in url:
-        raise MediaRefusedError("The URL carries a fragment", hint="Remove the part from '#' on")
     return parts
 
 
