@@ -1,0 +1,232 @@
+/* Python's side: one type, `NativeDecoder`. Arrays come as addresses; the caller (native_decoder.py) checks their types
+ * and sizes, this file what would lead outside of them. The GIL is released while anything is computed. */
+#define PY_SSIZE_T_CLEAN
+#define Py_LIMITED_API 0x030b0000
+#include <Python.h>
+#include <errno.h>
+
+#include "decoder.h"
+
+typedef unsigned long long address;
+
+typedef struct {
+    PyObject_HEAD
+    decoder *decoder; /* NULL when closed */
+    const kernels *kernels;
+    bool is_busy; /* a call is under way without the GIL */
+} object;
+
+static void *pointer(address a) { return (void *)(uintptr_t)a; }
+
+static decoder *begin(object *self) {
+    if (!self->decoder) PyErr_SetString(PyExc_ValueError, "the decoder is closed");
+    else if (self->is_busy) PyErr_SetString(PyExc_RuntimeError, "the decoder is in use by another thread");
+    else {
+        self->is_busy = true;
+        return self->decoder;
+    }
+    return NULL;
+}
+
+static PyObject *end(object *self, bool has_memory) {
+    self->is_busy = false;
+    if (!has_memory) return PyErr_NoMemory();
+    Py_RETURN_NONE;
+}
+
+static const char *problem_of(const decoder_shape *s, int threads) {
+    if (s->num_layers < 1 || s->hidden < 1 || s->intermediate < 1 || s->vocab < 1 || s->head_dim < 2)
+        return "sizes must be positive";
+    if (s->kv_heads < 1 || s->heads < 1 || s->heads % s->kv_heads) return "heads must be a multiple of key heads";
+    if (threads < 1 || threads > 256) return "threads must be 1 to 256";
+    return NULL;
+}
+
+static PyObject *object_new(PyTypeObject *type, PyObject *args, PyObject *named) {
+    (void)named;
+    const char *name;
+    int threads, is_bf16;
+    decoder_shape s = {0};
+    if (!PyArg_ParseTuple(
+            args, "silllllllpff", &name, &threads, &s.num_layers, &s.hidden, &s.heads, &s.kv_heads, &s.head_dim,
+            &s.intermediate, &s.vocab, &is_bf16, &s.eps, &s.scale))
+        return NULL;
+    s.is_bf16 = is_bf16;
+    const char *problem = problem_of(&s, threads);
+    if (problem) return PyErr_Format(PyExc_ValueError, "%s", problem);
+    const kernels *k = find_kernels(name, s.head_dim);
+    if (!k) return PyErr_Format(PyExc_ValueError, "no kernels '%s' for heads of %ld", name, s.head_dim);
+    decoder *d = decoder_new(k, &s, threads);
+    if (!d) return errno == ENOMEM ? PyErr_NoMemory() : PyErr_SetFromErrno(PyExc_OSError);
+    allocfunc allocate = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
+    object *self = (object *)allocate(type, 0);
+    if (!self) {
+        decoder_free(d);
+        return NULL;
+    }
+    self->decoder = d;
+    self->kernels = k;
+    return (PyObject *)self;
+}
+
+static void object_free(PyObject *self) {
+    PyTypeObject *type = Py_TYPE(self);
+    decoder_free(((object *)self)->decoder);
+    freefunc release = (freefunc)PyType_GetSlot(type, Py_tp_free);
+    release(self);
+    Py_DECREF(type);
+}
+
+static PyObject *py_close(PyObject *self, PyObject *nothing) {
+    (void)nothing;
+    object *o = (object *)self;
+    if (!o->decoder) Py_RETURN_NONE;
+    decoder *d = begin(o);
+    if (!d) return NULL;
+    o->decoder = NULL;
+    Py_BEGIN_ALLOW_THREADS
+    decoder_free(d);
+    Py_END_ALLOW_THREADS
+    return end(o, true);
+}
+
+static PyObject *py_set_layer(PyObject *self, PyObject *args) {
+    long number;
+    address a[12];
+    if (!PyArg_ParseTuple(
+            args, "lKKKKKKKKKKKK", &number, a, a + 1, a + 2, a + 3, a + 4, a + 5, a + 6, a + 7, a + 8, a + 9, a + 10,
+            a + 11))
+        return NULL;
+    const layer_weights w = {
+        pointer(a[0]), pointer(a[1]), pointer(a[2]), pointer(a[3]), pointer(a[4]),  pointer(a[5]),
+        pointer(a[6]), pointer(a[7]), pointer(a[8]), pointer(a[9]), pointer(a[10]), pointer(a[11]),
+    };
+    decoder *d = begin((object *)self);
+    if (!d) return NULL;
+    if (number < 0 || number >= decoder_get_shape(d)->num_layers) {
+        end((object *)self, true);
+        return PyErr_Format(PyExc_IndexError, "no layer %ld", number);
+    }
+    bool is_done;
+    Py_BEGIN_ALLOW_THREADS
+    is_done = decoder_set_layer(d, number, &w);
+    Py_END_ALLOW_THREADS
+    return end((object *)self, is_done);
+}
+
+static PyObject *py_set_head(PyObject *self, PyObject *args) {
+    address norm, weights;
+    if (!PyArg_ParseTuple(args, "KK", &norm, &weights)) return NULL;
+    decoder *d = begin((object *)self);
+    if (!d) return NULL;
+    bool is_done;
+    Py_BEGIN_ALLOW_THREADS
+    is_done = decoder_set_head(d, pointer(norm), pointer(weights));
+    Py_END_ALLOW_THREADS
+    return end((object *)self, is_done);
+}
+
+static PyObject *py_step(PyObject *self, PyObject *args) {
+    address x, cosine, sine, kv, runs, deep_rows, deep;
+    decoder_step s = {0};
+    if (!PyArg_ParseTuple(
+            args, "lKKKKllKlKKll", &s.rows, &x, &cosine, &sine, &kv, &s.slots, &s.max_tokens, &runs, &s.num_runs,
+            &deep_rows, &deep, &s.num_deep, &s.num_levels))
+        return NULL;
+    s.x = pointer(x);
+    s.cosine = pointer(cosine);
+    s.sine = pointer(sine);
+    s.kv = pointer(kv);
+    s.runs = pointer(runs);
+    s.deep_rows = pointer(deep_rows);
+    s.deep = pointer(deep);
+    decoder *d = begin((object *)self);
+    if (!d) return NULL;
+    const char *problem = decoder_check(d, &s);
+    if (problem) {
+        end((object *)self, true);
+        return PyErr_Format(PyExc_ValueError, "The step names %s", problem);
+    }
+    bool is_done;
+    Py_BEGIN_ALLOW_THREADS
+    is_done = decoder_run(d, &s);
+    Py_END_ALLOW_THREADS
+    return end((object *)self, is_done);
+}
+
+static PyObject *py_logits(PyObject *self, PyObject *args) {
+    address x, out;
+    long rows;
+    if (!PyArg_ParseTuple(args, "lKK", &rows, &x, &out)) return NULL;
+    decoder *d = begin((object *)self);
+    if (!d) return NULL;
+    bool is_done;
+    Py_BEGIN_ALLOW_THREADS
+    is_done = decoder_logits(d, pointer(x), rows, pointer(out));
+    Py_END_ALLOW_THREADS
+    return end((object *)self, is_done);
+}
+
+static PyObject *get_kernels(PyObject *self, void *nothing) {
+    (void)nothing;
+    return PyUnicode_FromString(((object *)self)->kernels->name);
+}
+
+static PyMethodDef methods[] = {
+    {"set_layer", py_set_layer, METH_VARARGS,
+     "set_layer(number, input_norm, post_norm, q_norm, k_norm, qkv, out, gate_up, down, biases of these four)"},
+    {"set_head", py_set_head, METH_VARARGS, "set_head(norm, weights)"},
+    {"step", py_step, METH_VARARGS,
+     "step(rows, x, cos, sin, kv, slots, max_tokens, runs, num_runs, deep_rows, deep, num_deep, num_levels)"},
+    {"logits", py_logits, METH_VARARGS, "logits(rows, x, out)"},
+    {"close", py_close, METH_NOARGS, "Join the threads and give back the memory."},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyGetSetDef attributes[] = {
+    {"kernels", get_kernels, NULL, "Name of the instruction set in use.", NULL},
+    {NULL, NULL, NULL, NULL, NULL},
+};
+
+static PyType_Slot slots[] = {
+    {Py_tp_new, object_new}, {Py_tp_dealloc, object_free}, {Py_tp_methods, methods}, {Py_tp_getset, attributes},
+    {Py_tp_doc, "NativeDecoder(kernels, threads, num_layers, hidden, heads, kv_heads, head_dim, intermediate, vocab, "
+                "is_bf16, eps, scale)"},
+    {0, NULL},
+};
+
+static PyType_Spec spec = {
+    .name = "chiasm.engines.embedded.decoder._native.NativeDecoder",
+    .basicsize = sizeof(object),
+    .flags = Py_TPFLAGS_DEFAULT,
+    .slots = slots,
+};
+
+static PyObject *py_kernels_for(PyObject *self, PyObject *args) {
+    (void)self;
+    long head_dim;
+    const char *name = "";
+    if (!PyArg_ParseTuple(args, "l|s", &head_dim, &name)) return NULL;
+    const kernels *k = find_kernels(name, head_dim);
+    return PyUnicode_FromString(k ? k->name : "");
+}
+
+static PyMethodDef functions[] = {
+    {"kernels_for", py_kernels_for, METH_VARARGS,
+     "kernels_for(head_dim, name='') -> the best kernels (or those) if this CPU and head size can use them, else ''"},
+    {NULL, NULL, 0, NULL},
+};
+
+static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "_native", "The decoder in C.", -1, functions,
+                                    NULL, NULL, NULL, NULL};
+
+PyMODINIT_FUNC PyInit__native(void) {
+    PyObject *m = PyModule_Create(&module);
+    PyObject *type = m ? PyType_FromSpec(&spec) : NULL;
+    if (!type || PyModule_AddObjectRef(m, "NativeDecoder", type) < 0) {
+        Py_XDECREF(m);
+        m = NULL;
+    }
+    Py_XDECREF(type);
+    return m;
+}
