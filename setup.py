@@ -1,18 +1,29 @@
 """The one thing pyproject.toml cannot say in a stable way: the optional C extension."""
 
+from pathlib import Path
+
 from setuptools import Extension, setup
 
-# What -ffast-math gives vectorised sums, without the part that changes the whole process's rounding of tiny numbers.
-SUMS_IN_ANY_ORDER = ["-fno-math-errno", "-fno-trapping-math", "-fno-signed-zeros", "-fassociative-math"]
+NATIVE = Path("src/chiasm/engines/embedded/native")
+FLAGS = [
+    "-std=gnu11",
+    "-O3",
+    "-pthread",
+    "-ffp-contract=fast",  # a product and a sum become one instruction where there is one
+    "-fno-math-errno",  # without these two, square roots and comparisons are not vectorised;
+    "-fno-trapping-math",  # nothing here lets the compiler reorder sums, on which reproducible results rest
+]
 
 setup(
     ext_modules=[
         Extension(
-            "chiasm.engines.embedded._kernels",
-            ["src/chiasm/engines/embedded/_kernels.c"],
-            extra_compile_args=["-O3", "-freciprocal-math", *SUMS_IN_ANY_ORDER],
+            "chiasm.engines.embedded.decoder._native",
+            sorted(map(str, NATIVE.glob("*.c"))),
+            depends=sorted(map(str, (*NATIVE.glob("*.h"), *NATIVE.glob("*.inc")))),
+            extra_compile_args=FLAGS,
+            extra_link_args=["-pthread"],
             py_limited_api=True,
-            optional=True,  # without compiler or Python headers the engine uses torch's operations instead
+            optional=True,  # without compiler or Python headers the engine computes with torch instead
         )
     ],
 )

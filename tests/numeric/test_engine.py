@@ -124,7 +124,8 @@ WAYS = {
     "whole prompts": {},
     "chunks of 24": {"max_step_tokens": 24},
     "no caches": {"prefix_cache_bytes": 0, "embedding_cache_bytes": 0},
-    "unpacked weights": {"pack_weights": False},
+    "torch": {"decoder": "torch", "max_step_tokens": 24},
+    "torch with plain weights": {"decoder": "torch", "pack_weights": False},
 }
 
 

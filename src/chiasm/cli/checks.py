@@ -39,7 +39,7 @@ def run_checks(settings: Settings) -> Iterator[Check]:
     yield _memory()
     yield _port(settings)
     if all(check.status != "fail" for check in packages):
-        yield _packed_weights(settings)
+        yield _decoder(settings)
         yield from _answer(settings)
 
 
@@ -125,20 +125,26 @@ def _port(settings: Settings) -> Check:
     return Check("port", "ok", f"{host} port {port} is free")
 
 
-def _packed_weights(settings: Settings) -> Check:
-    from chiasm.launch.local import packing_works
+def _decoder(settings: Settings) -> Check:
+    from chiasm.launch.local import native_kernels, packing_works
 
-    if not settings.engine.pack_weights:
-        return Check("packed weights", "ok", "switched off (engine.pack_weights)")
+    engine = settings.engine
     try:
-        works = packing_works(settings.engine.dtype)
+        from chiasm.engines.embedded.decoder.registry import BUILD_HINT
+
+        kernels, is_packed = native_kernels(), engine.pack_weights and packing_works(engine.dtype)
     except (ImportError, OSError) as error:
-        return Check("packed weights", "warn", f"torch does not load: {error}")
-    if works:
-        return Check("packed weights", "ok", f"oneDNN gives the same {settings.engine.dtype} results")
+        return Check("decoder", "warn", f"torch does not load: {error}")
+    if kernels is not None and engine.decoder != "torch":
+        return Check("decoder", "ok", f"native ({kernels})")
+    detail = f"torch, {'packed' if is_packed else 'plain'} weights"
+    if engine.decoder == "torch":
+        return Check("decoder", "ok", detail)
     return Check(
-        "packed weights", "warn", "not in this build of torch", "Decoding is slower; install the torch that is pinned"
-    )
+        "decoder", "fail" if engine.decoder == "native" else "warn",
+        f"{detail}: the native one, several times as fast, was not built when Chiasm was installed",
+        BUILD_HINT,
+    )  # fmt: skip
 
 
 def _answer(settings: Settings) -> Iterator[Check]:
@@ -167,7 +173,7 @@ def _judged(text: str, *, is_packaged: bool) -> Check:
     if is_packaged and ANSWER not in text.lower():
         return Check(
             "answer", "fail", f"asked for the colour of a red circle, the model said {text!r}",
-            "This build computes wrong results: reinstall the pinned torch, or try --set engine.pack_weights=false",
+            "This build computes wrong results: reinstall the pinned torch, or try --set engine.decoder=torch",
         )  # fmt: skip
     return Check("answer", "ok", f"{QUESTION!r} -> {text!r}")
 

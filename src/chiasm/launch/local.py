@@ -114,11 +114,18 @@ def background_server(settings: Settings, progress: Progress) -> Iterator[LocalS
         thread.join(_STOP_TIMEOUT_S)
 
 
+def native_kernels() -> str | None:
+    """The instruction set that the native decoder uses here; None where it was not built."""
+    from chiasm.engines.embedded.decoder.native_decoder import kernels_for
+
+    return kernels_for(64)
+
+
 def packing_works(dtype: str) -> bool:
     """Whether this build of torch can reorder weights of a dtype and still give the same results."""
     import torch
 
-    from chiasm.engines.embedded.linear import packing_works as works
+    from chiasm.engines.embedded.decoder.torch_linear import packing_works as works
 
     return works(getattr(torch, dtype))
 

@@ -95,7 +95,13 @@ class EngineSettings(Section, frozen=True, kw_only=True):
     max_held_embedding_bytes: Annotated[
         int, Meta(ge=1, description="Embeddings in use by running and waiting requests; more get 429.")
     ] = 2 * 2**30
-    pack_weights: Annotated[bool, Meta(description="Reorder CPU weights for oneDNN; costs start-up time.")] = True
+    decoder: Annotated[
+        Literal["auto", "native", "torch"],
+        Meta(description="What computes tokens: native (C), torch, or native where it can be used."),
+    ] = "auto"
+    pack_weights: Annotated[
+        bool, Meta(description="Reorder weights for oneDNN in the torch decoder; costs start-up time.")
+    ] = True
 
 
 class ObservabilitySettings(Section, frozen=True, kw_only=True):

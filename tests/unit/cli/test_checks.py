@@ -11,7 +11,7 @@ from chiasm.cli.app import app
 from chiasm.cli.checks import Check
 from chiasm.errors import EngineStartError
 from chiasm.launch.server import bind
-from chiasm.settings import Settings
+from chiasm.settings import EngineSettings, Settings
 
 
 @pytest.mark.parametrize(
@@ -81,13 +81,31 @@ def test_a_broken_package_is_a_failed_check(monkeypatch):
     monkeypatch.setattr("chiasm.launch.local.packing_works", fail)
     (found,) = checks._answer(Settings())
     assert (found.status, "reinstall" in found.fix) == ("fail", True)
-    assert checks._packed_weights(Settings()).status == "warn"
+    assert checks._decoder(Settings()).status == "warn"
+
+
+@pytest.mark.parametrize(
+    ("kernels", "decoder", "status", "detail"),
+    [
+        ("avx2", "auto", "ok", "native (avx2)"),
+        ("avx2", "torch", "ok", "torch, packed weights"),
+        (None, "torch", "ok", "torch, packed weights"),
+        (None, "auto", "warn", "torch, packed weights: the native one"),
+        (None, "native", "fail", "torch, packed weights: the native one"),
+    ],
+)
+def test_the_decoder_is_named_and_a_missing_one_explained(monkeypatch, kernels, decoder, status, detail):
+    monkeypatch.setattr("chiasm.launch.local.native_kernels", lambda: kernels)
+    monkeypatch.setattr("chiasm.launch.local.packing_works", lambda _: True)
+    found = checks._decoder(Settings(engine=EngineSettings(decoder=decoder)))
+    assert (found.status, found.detail[: len(detail)]) == (status, detail)
+    assert (found.fix is None) == (status == "ok")
 
 
 def test_without_its_packages_the_model_is_not_tried(monkeypatch):
     monkeypatch.setattr(checks, "_packages", lambda: iter([Check("packages", "fail", "torch is missing")]))
     monkeypatch.setattr(checks, "_answer", lambda _: pytest.fail("tried"))
-    monkeypatch.setattr(checks, "_packed_weights", lambda _: pytest.fail("tried"))
+    monkeypatch.setattr(checks, "_decoder", lambda _: pytest.fail("tried"))
     assert [check.status for check in checks.run_checks(Settings())].count("fail") >= 1
 
 

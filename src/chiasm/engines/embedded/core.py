@@ -9,10 +9,9 @@ import torch
 
 from chiasm.cache.block_hash import BLOCK_TOKENS
 from chiasm.cache.block_pool import BlockPool
-from chiasm.engines.embedded.decode_rows import DecodeRows
-from chiasm.engines.embedded.decoder import Decoder, DeepstackRows
+from chiasm.engines.embedded.decoder.base import Decoder, DeepstackRows
+from chiasm.engines.embedded.decoder.rotary import Rotary
 from chiasm.engines.embedded.kv import PrefixBlocks, SlotKV
-from chiasm.engines.embedded.rotary import Rotary
 from chiasm.engines.embedded.sampling.sampler import Outcome, sample
 from chiasm.engines.embedded.sequence import Sequence
 from chiasm.errors import ChiasmError, EngineStepError
@@ -45,7 +44,7 @@ class EngineCore:
             num_kv_heads=decoder.shape.kv_heads,
             max_tokens=max_tokens,
             head_dim=decoder.shape.head_dim,
-            like=decoder.embeddings,
+            dtype=decoder.dtype,
         )
         self._blocks = PrefixBlocks(self._kv, prefix_cache_bytes)
         self.pool = BlockPool(self._blocks.num_blocks)
@@ -80,6 +79,10 @@ class EngineCore:
         if self._sequences.get(sequence.scheduled.key) is sequence:
             self.totals["cancelled"] += 1
             self._release(sequence)
+
+    def close(self) -> None:
+        """Give back the decoder's threads and memory. No step may follow."""
+        self._decoder.close()
 
     def fail_all(self, error: ChiasmError) -> None:
         """End everything with an error."""
@@ -121,7 +124,6 @@ class EngineCore:
 
     def _forward(self, step: Step) -> torch.Tensor:
         n = step.num_decoding
-        rows = DecodeRows(self._context[:n], self._kv.data) if n else None
         prompts = [self._sequences[chunk.sequence.key].prompt for chunk in step.chunks]
         ids = [self._next_token[:n]] if n else []
         rotary = [self._positions[torch.from_numpy(self._next_position[:n])]] if n else []
@@ -131,7 +133,7 @@ class EngineCore:
             rotary.append(prompt.rotary[tokens])
         x = self._decoder.embed(torch.from_numpy(np.concatenate(ids)))
         deepstack = self._place_embeddings(x, step)
-        return self._decoder.forward(x, Rotary.cat(rotary), self._kv.data, rows, step.chunks, deepstack)
+        return self._decoder.forward(x, Rotary.cat(rotary), self._kv.data, self._context[:n], step.chunks, deepstack)
 
     def _place_embeddings(self, x: torch.Tensor, step: Step) -> DeepstackRows | None:
         """Overwrite placeholder rows of `x`; returns the further levels, if the model has any."""
@@ -148,7 +150,7 @@ class EngineCore:
             start += chunk.num_tokens
         if not sum(map(len, at)):
             return None
-        rows, embeddings = torch.from_numpy(np.concatenate(at)), torch.cat(values)
+        rows, embeddings = torch.from_numpy(np.concatenate(at)), torch.cat(values).to(x.dtype)
         hidden = self._decoder.hidden_size
         x[rows] = embeddings[:, :hidden]
         if embeddings.shape[1] == hidden:

@@ -20,7 +20,7 @@ from chiasm.cache.block_hash import MediaSpan, block_hashes
 from chiasm.connectors.base import EmbeddingConnector, ExpectedEmbedding, embedding_key
 from chiasm.engines.embedded.buffers import bytes_tensor, dtype_of
 from chiasm.engines.embedded.core import EngineCore
-from chiasm.engines.embedded.decoder import Decoder
+from chiasm.engines.embedded.decoder.registry import make_decoder
 from chiasm.engines.embedded.encoder import Encoder
 from chiasm.engines.embedded.families.registry import family_for
 from chiasm.engines.embedded.loop import EngineLoop
@@ -68,7 +68,14 @@ class EmbeddedEngine:
         model = self.family.load(dtype_of(settings.dtype))
         text: Any = model.text
         progress("Arranging weights", 0.7)
-        self._decoder = Decoder(model, self.family.frequency_axes, pack=settings.pack_weights)
+        threads = settings.threads or os.cpu_count() or 1
+        self._decoder = make_decoder(
+            model,
+            self.family.frequency_axes,
+            kind=settings.decoder,
+            pack_weights=settings.pack_weights,
+            threads=threads,
+        )
         self.max_tokens = min(settings.max_model_tokens, int(text.config.max_position_embeddings))
         self._vocab_size = len(model.lm_head)
         text.layers = None  # the decoder has its own arrangement
@@ -82,7 +89,7 @@ class EmbeddedEngine:
             prefix_cache_bytes=settings.prefix_cache_bytes,
         )
         self.encoder = self._make_encoder(model, settings.max_encode_embeddings)
-        self.loop = EngineLoop(self.core, self.encoder, threads=settings.threads or os.cpu_count() or 1)
+        self.loop = EngineLoop(self.core, self.encoder, threads=threads)
         progress("Ready", 1.0)
 
     @property

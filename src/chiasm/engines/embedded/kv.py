@@ -22,10 +22,10 @@ class SlotKV:
     """
 
     def __init__(
-        self, *, num_layers: int, num_slots: int, num_kv_heads: int, max_tokens: int, head_dim: int, like: torch.Tensor
+        self, *, num_layers: int, num_slots: int, num_kv_heads: int, max_tokens: int, head_dim: int, dtype: torch.dtype
     ) -> None:
         shape = (num_layers, num_slots, 2, num_kv_heads, max_tokens, head_dim)
-        self.data = _lazy_zeros(shape, like.dtype)
+        self.data = _lazy_zeros(shape, dtype)
         self.max_tokens = max_tokens
 
     @property

@@ -113,6 +113,7 @@ class EngineLoop:
         self._core.fail_all(error)
         if self._encoder is not None:
             self._encoder.fail_all(error)
+        self._core.close()
 
 
 def _fail_all(sequences: Seq[Sequence], error: ChiasmError) -> None:

@@ -9,9 +9,9 @@ import torch
 from numpy.typing import NDArray
 
 from chiasm.cache.block_hash import MediaSpan, block_hashes
+from chiasm.engines.embedded.decoder.rotary import Rotary
 from chiasm.engines.embedded.families.base import PlacedImage
 from chiasm.engines.embedded.output.stream import OutputStream
-from chiasm.engines.embedded.rotary import Rotary
 from chiasm.engines.embedded.sampling.sampler import SequenceSampler
 from chiasm.errors import ChiasmError
 from chiasm.protocol.generation import ChoiceFinished, TokenEvent

@@ -1,0 +1,182 @@
+"""The decoder in C: one call computes all layers (`chiasm/engines/embedded/native`).
+
+Hidden states, keys and values are float32; weights stay in their dtype. A token's result does not depend on what else
+is in the step, on how its prompt was cut into chunks, or on the number of threads, bit for bit.
+"""
+
+import importlib
+from collections.abc import Sequence
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch.nn import functional
+
+from chiasm.engines.embedded.decoder.base import DeepstackRows
+from chiasm.engines.embedded.decoder.rotary import Rotary, RotaryTables
+from chiasm.engines.embedded.decoder.weights import LayerWeights, attention_shape, layer_weights
+from chiasm.engines.embedded.families.base import LoadedModel
+from chiasm.scheduling.scheduler import Chunk
+
+_WEIGHT_DTYPES = (torch.float32, torch.bfloat16)
+
+
+def _load() -> ModuleType | None:
+    try:
+        return importlib.import_module("chiasm.engines.embedded.decoder._native")
+    except ImportError:  # no compiler at install time
+        return None
+
+
+_native = _load()
+
+
+def kernels_for(head_dim: int, name: str = "") -> str | None:
+    """The instruction set that would be used (`name`: that or none); None if not built, or not for this CPU or size."""
+    return None if _native is None else _native.kernels_for(head_dim, name) or None
+
+
+def native_problem(model: LoadedModel) -> str | None:
+    """Why `NativeDecoder` cannot take a model here; None when it can."""
+    if _native is None:
+        return "it was not built when Chiasm was installed"
+    head_dim, dtype = attention_shape(model.text).head_dim, model.lm_head.dtype
+    if kernels_for(head_dim) is None:
+        return f"it has no code for attention heads of {head_dim}"
+    return None if dtype in _WEIGHT_DTYPES else f"it has no code for weights of type {dtype}"
+
+
+class NativeDecoder:
+    """See `Decoder`. Not thread-safe: a call from a second thread raises `RuntimeError`."""
+
+    def __init__(
+        self, model: LoadedModel, frequency_axes: NDArray[np.int64] | None, *, threads: int, kernels: str = ""
+    ) -> None:
+        """`kernels` asks for an instruction set instead of the best. Raises `ValueError` and `MemoryError`."""
+        assert _native is not None, "callers ask `native_problem` first"
+        text: Any = model.text
+        self.num_layers: int = text.config.num_hidden_layers
+        self.hidden_size: int = text.config.hidden_size
+        self.shape = attention_shape(text)
+        self.dtype = torch.float32
+        self._embeddings: torch.Tensor = text.embed_tokens.weight.detach()
+        self._tables = RotaryTables(text, frequency_axes, torch.float32)
+        self._vocab_size = len(model.lm_head)
+        self._native = _native.NativeDecoder(
+            kernels,
+            threads,
+            self.num_layers,
+            self.hidden_size,
+            self.shape.heads,
+            self.shape.kv_heads,
+            self.shape.head_dim,
+            text.config.intermediate_size,
+            self._vocab_size,
+            model.lm_head.dtype is torch.bfloat16,
+            self.shape.eps,
+            self.shape.scale,
+        )
+        self.name = f"native ({self._native.kernels})"
+        for number, layer in enumerate(layer_weights(text)):
+            self._set_layer(number, layer)
+        norm, head = _floats(text.norm.weight), model.lm_head.detach().contiguous()
+        self._native.set_head(_address(norm), _address(head))
+
+    def rotary(self, positions: NDArray[np.int64]) -> Rotary:
+        """See `Decoder`."""
+        return self._tables.at(positions)
+
+    def embed(self, token_ids: torch.Tensor) -> torch.Tensor:
+        """See `Decoder`."""
+        return functional.embedding(token_ids, self._embeddings).float()
+
+    def forward(
+        self,
+        x: torch.Tensor,
+        rotary: Rotary,
+        kv: torch.Tensor,
+        contexts: NDArray[np.int64],
+        chunks: Sequence[Chunk],
+        deepstack: DeepstackRows | None,
+    ) -> torch.Tensor:
+        """See `Decoder`; computes in place. Raises `ValueError` for what does not fit, and `MemoryError`."""
+        rows, shape = len(x), self.shape
+        _check("x", x, (rows, self.hidden_size))
+        _check("cos", rotary.cos, (rows, shape.head_dim))
+        _check("sin", rotary.sin, (rows, shape.head_dim))
+        _check("kv", kv, (self.num_layers, kv.shape[1], 2, shape.kv_heads, kv.shape[4], shape.head_dim))
+        runs = _runs(contexts, chunks)
+        deep_rows, levels = _deepstack(deepstack, self.hidden_size)
+        self._native.step(
+            rows,
+            x.data_ptr(),
+            rotary.cos.data_ptr(),
+            rotary.sin.data_ptr(),
+            kv.data_ptr(),
+            kv.shape[1],
+            kv.shape[4],
+            runs.ctypes.data,
+            len(runs),
+            deep_rows.data_ptr(),
+            levels.data_ptr(),
+            len(deep_rows),
+            len(levels),
+        )
+        return x
+
+    def logits(self, hidden: torch.Tensor) -> torch.Tensor:
+        """See `Decoder`."""
+        hidden = hidden.contiguous()
+        _check("hidden", hidden, (len(hidden), self.hidden_size))
+        out = torch.empty(len(hidden), self._vocab_size)
+        self._native.logits(len(hidden), hidden.data_ptr(), out.data_ptr())
+        return out
+
+    def close(self) -> None:
+        """See `Decoder`."""
+        self._native.close()
+
+    def _set_layer(self, number: int, layer: LayerWeights) -> None:
+        parts = (layer.qkv, layer.out, layer.gate_up, layer.down)
+        norms = [_floats(norm) for norm in (layer.input_norm, layer.post_norm, layer.q_norm, layer.k_norm)]
+        weights = [part.weight.contiguous() for part in parts]
+        biases = [_floats(part.bias) for part in parts]
+        self._native.set_layer(number, *map(_address, (*norms, *weights, *biases)))
+
+
+def _floats(tensor: torch.Tensor | None) -> torch.Tensor | None:
+    return None if tensor is None else tensor.detach().float().contiguous()
+
+
+def _address(tensor: torch.Tensor | None) -> int:
+    return 0 if tensor is None else tensor.data_ptr()
+
+
+def _check(name: str, tensor: torch.Tensor, shape: tuple[int, ...]) -> None:
+    if tensor.shape != shape or tensor.dtype is not torch.float32 or not tensor.is_contiguous():
+        raise ValueError(f"{name} must be contiguous float32 {list(shape)}, not {tensor.dtype} {list(tensor.shape)}")
+
+
+def _runs(contexts: NDArray[np.int64], chunks: Sequence[Chunk]) -> NDArray[np.int64]:
+    """[sequences, 3]: slot, first token, tokens."""
+    n = len(contexts)
+    runs = np.ones((n + len(chunks), 3), np.int64)
+    runs[:n, 0] = np.arange(n)
+    runs[:n, 1] = contexts
+    for number, chunk in enumerate(chunks, n):
+        runs[number] = chunk.slot, chunk.start, chunk.num_tokens
+    return runs
+
+
+_NO_ROWS = torch.zeros(0, dtype=torch.int64)
+_NO_LEVELS = torch.zeros(0)
+
+
+def _deepstack(deepstack: DeepstackRows | None, hidden_size: int) -> tuple[torch.Tensor, torch.Tensor]:
+    if deepstack is None:
+        return _NO_ROWS, _NO_LEVELS
+    rows, levels = deepstack.rows.long().contiguous(), deepstack.levels.float().contiguous()
+    _check("deepstack", levels, (len(levels), len(rows), hidden_size))
+    return rows, levels
