@@ -7,6 +7,7 @@ import typer
 from chiasm.cli.ask import ask
 from chiasm.cli.config import config
 from chiasm.cli.doctor import doctor
+from chiasm.cli.media import media
 from chiasm.cli.report import report_error
 from chiasm.cli.serve import serve
 from chiasm.cli.tokens import tokens
@@ -33,6 +34,7 @@ app.command()(tokens)
 app.command()(doctor)
 app.command()(version)
 app.add_typer(config, name="config")
+app.add_typer(media, name="media")
 
 
 def main() -> None:

@@ -1,4 +1,58 @@
 """Media from a request's reference to checked pixels: fetch, limits, identity, decoding, exact preparation.
 
-Free of torch and of Hugging Face processors, so that the gateway and the command line can use all of it.
+Free of torch and of Hugging Face processors, so that the gateway and the command line can use all of it. The names
+below are the room's interface for use on its own; each is loaded when it is first asked for.
 """
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from chiasm.media.check import MediaVerdict, check_media
+    from chiasm.media.decoding import PictureDecoder
+    from chiasm.media.identity import content_identity
+    from chiasm.media.ingest import MediaIngest
+    from chiasm.media.picture.decode import decode_picture
+    from chiasm.media.picture.header import Header, read_header
+    from chiasm.media.prepare.base import ImagePreparer
+    from chiasm.media.prepare.registry import preparer_for
+    from chiasm.media.reference import MediaReference
+    from chiasm.protocol.media import MediaItem
+    from chiasm.settings import MediaSettings
+
+_HOMES = {
+    "Header": "chiasm.media.picture.header",
+    "ImagePreparer": "chiasm.media.prepare.base",
+    "MediaIngest": "chiasm.media.ingest",
+    "MediaItem": "chiasm.protocol.media",
+    "MediaReference": "chiasm.media.reference",
+    "MediaSettings": "chiasm.settings",
+    "MediaVerdict": "chiasm.media.check",
+    "PictureDecoder": "chiasm.media.decoding",
+    "check_media": "chiasm.media.check",
+    "content_identity": "chiasm.media.identity",
+    "decode_picture": "chiasm.media.picture.decode",
+    "preparer_for": "chiasm.media.prepare.registry",
+    "read_header": "chiasm.media.picture.header",
+}
+__all__ = [
+    "Header",
+    "ImagePreparer",
+    "MediaIngest",
+    "MediaItem",
+    "MediaReference",
+    "MediaSettings",
+    "MediaVerdict",
+    "PictureDecoder",
+    "check_media",
+    "content_identity",
+    "decode_picture",
+    "preparer_for",
+    "read_header",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOMES:
+        return getattr(import_module(_HOMES[name]), name)
+    raise AttributeError(f"module 'chiasm.media' has no attribute {name!r}")

@@ -10,7 +10,7 @@ from chiasm import __version__
 from chiasm.cli import app as command
 from chiasm.errors import EngineStartError, InvalidSettingError
 
-COMMANDS = ("serve", "ask", "tokens", "doctor", "version", "config")
+COMMANDS = ("serve", "ask", "tokens", "doctor", "version", "config", "media")
 
 
 def run(*words):

@@ -1,0 +1,194 @@
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+import chiasm.media
+from chiasm.cli.app import app
+from chiasm.errors import UnsupportedModelError
+from chiasm.media import MediaSettings, check_media, content_identity
+from tests.unit.media.pictures import animation, data_url, encode, exif_block, gradient, png
+
+PAGE = Path(__file__).parents[3] / "docs" / "media.md"
+QWEN = {"image_processor_type": "Qwen2VLImageProcessor", "patch_size": 14, "merge_size": 2}
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "turned.jpg").write_bytes(encode(gradient(24, 16), "jpeg", exif=exif_block(6)))
+    (tmp_path / "flat.gif").write_bytes(animation("gif"))
+    (tmp_path / "cut.png").write_bytes(encode(gradient(), "png")[:-40])
+    (tmp_path / "bomb.png").write_bytes(png(60_000, 60_000))
+    (tmp_path / "page.jpg").write_bytes(b"<html><body>sign in</body></html>")
+    (tmp_path / "a b%20#?.png").write_bytes(encode(gradient().convert("RGBA"), "png"))
+    return tmp_path
+
+
+@pytest.fixture
+def model(tmp_path):
+    directory = tmp_path / "model"
+    directory.mkdir()
+    (directory / "preprocessor_config.json").write_text(json.dumps(QWEN))
+    return directory
+
+
+def run(*words):
+    done = CliRunner().invoke(app, ["media", "check", *map(str, words)])
+    assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
+    return done
+
+
+async def test_a_picture_is_described(folder):
+    file = folder / "turned.jpg"
+    verdict = await check_media(str(file), MediaSettings())
+    facts = verdict.picture
+    assert (verdict.is_accepted, verdict.refusal, verdict.source) == (True, None, str(file))
+    assert (facts.format, facts.width, facts.height, facts.orientation, facts.mode) == ("jpeg", 16, 24, 6, "RGB")
+    assert facts.identity == content_identity(file.read_bytes())
+    assert facts.num_bytes == file.stat().st_size
+    assert facts.decode_s > 0
+    assert facts.num_visual_tokens is None
+
+
+@pytest.mark.parametrize(
+    ("kind", "convert", "mode"),
+    [("jpeg", "CMYK", "CMYK"), ("jpeg", "L", "L"), ("png", "P", "P"), ("png", "1", "1"), ("png", "RGBA", "RGBA")],
+)
+async def test_the_colour_mode_is_that_of_the_stored_pixels(kind, convert, mode):
+    verdict = await check_media(data_url(encode(gradient().convert(convert), kind)), MediaSettings())
+    assert verdict.picture.mode == mode
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "code", "cause", "is_header_known"),
+    [
+        ("cut.png", {}, "media_undecodable", "The png data is", True),
+        ("bomb.png", {}, "media_too_large", "3600000000 pixels", False),
+        ("page.jpg", {}, "media_unsupported", "The data is HTML", False),
+        ("absent.png", {}, "media_fetch_failed", "no readable regular file", False),
+        ("", {}, "media_fetch_failed", "no readable regular file", False),
+        ("flat.gif", {"animated": "refuse"}, "media_unsupported", "Animated", False),
+        ("turned.jpg", {"max_item_bytes": 100}, "media_too_large", "the limit is 100", False),
+    ],
+)
+async def test_refusals_read_as_those_of_the_server(folder, name, options, code, cause, is_header_known):
+    verdict = await check_media(str(folder / name), MediaSettings(**options))
+    assert not verdict.is_accepted
+    assert verdict.refusal.code == code
+    assert cause in verdict.refusal.cause
+    assert "Media item" not in verdict.refusal.cause
+    assert (verdict.picture is not None) == is_header_known
+
+
+@pytest.mark.parametrize(
+    ("source", "shown"),
+    [
+        ("https://user:word@img.example/a.png?sig=secret", "https://img.example/a.png"),
+        ("https://img.example/a.png?sig=secret#secret", "https://img.example/a.png"),
+        ("data:image/png;base64,secret", "data:image/png;base64"),
+        ("ftp://img.example/secretless", "ftp://img.example/secretless"),
+        ("file:///etc/passwd", "file:///etc/passwd"),
+        ("HTTPS://img.example/", "HTTPS://img.example/"),
+        ("https://img.example/" + 9000 * "a", "https://img.example/" + 180 * "a" + "..."),
+    ],
+)
+async def test_url_policy_applies_and_secrets_are_not_repeated(source, shown):
+    verdict = await check_media(source, MediaSettings())
+    assert verdict.source == shown
+    assert not verdict.is_accepted
+    assert "secret" not in verdict.refusal.cause
+
+
+async def test_a_path_may_lie_anywhere_and_a_file_url_may_not(folder):
+    file = folder / "a b%20#?.png"
+    assert (await check_media(str(file), MediaSettings())).is_accepted
+    assert (await check_media(file.as_uri(), MediaSettings())).refusal.code == "media_refused"
+    assert (await check_media(file.as_uri(), MediaSettings(allowed_root=str(folder)))).is_accepted
+
+
+async def test_a_models_own_limits_apply(preparer):
+    verdict = await check_media(data_url(encode(gradient(20, 10), "png")), MediaSettings(), preparer)
+    assert (verdict.picture.num_visual_tokens, verdict.picture.num_prompt_tokens) == (200, 202)
+    too_many = await check_media(
+        data_url(encode(gradient(20, 10), "png")), MediaSettings(max_visual_tokens=199), preparer
+    )
+    assert "200 visual tokens" in too_many.refusal.cause
+    impossible = await check_media(data_url(encode(gradient(13, 10), "png")), MediaSettings(), preparer)
+    assert impossible.refusal.code == "media_refused"
+
+
+class TestCommand:
+    def test_all_accepted(self, folder, model):
+        done = run(folder / "turned.jpg", folder / "flat.gif", "--model", model)
+        assert done.exit_code == 0
+        lines = done.stdout.splitlines()
+        assert lines[0] == f"{folder}/turned.jpg: accepted"
+        assert lines[1].startswith("  jpeg 16x24, RGB, turned by EXIF orientation 6, ")
+        assert lines[1].endswith("6 visual tokens, 6 in the prompt")
+        assert "animated" in lines[4]
+
+    def test_one_refused(self, folder):
+        done = run(folder / "page.jpg", folder / "turned.jpg")
+        assert done.exit_code == 1
+        lines = done.stdout.splitlines()
+        assert lines[0] == f"{folder}/page.jpg: refused, media_unsupported"
+        assert lines[1:3] == [
+            "  The data is HTML, not a picture of a supported format",
+            "  Send JPEG, PNG, WebP, GIF, BMP, TIFF or AVIF",
+        ]
+        assert lines[3] == f"{folder}/turned.jpg: accepted"
+
+    def test_json(self, folder):
+        done = run(folder / "cut.png", folder / "turned.jpg", "--json")
+        assert done.exit_code == 1
+        cut, turned = json.loads(done.stdout)
+        assert (cut["is_accepted"], cut["refusal"]["code"]) == (False, "media_undecodable")
+        assert cut["picture"]["decode_s"] is None
+        assert (turned["is_accepted"], turned["refusal"], turned["picture"]["orientation"]) == (True, None, 6)
+
+    def test_settings(self, folder):
+        assert run(folder / "turned.jpg", "--set", "media.max_item_pixels=100").exit_code == 1
+        file = (folder / "turned.jpg").as_uri()
+        assert run(file).exit_code == 1
+        assert run(file, "--set", f"media.allowed_root={folder}").exit_code == 0
+
+    def test_a_model_without_pictures(self, folder):
+        done = CliRunner().invoke(app, ["media", "check", str(folder / "turned.jpg"), "--model", str(folder)])
+        assert isinstance(done.exception, UnsupportedModelError)
+
+
+def test_every_public_name_is_there_and_documented():
+    page = PAGE.read_text("utf-8")
+    for name in chiasm.media.__all__:
+        assert getattr(chiasm.media, name).__name__ == name
+        assert f"`{name}`" in page
+    with pytest.raises(AttributeError, match="no attribute 'Nothing'"):
+        _ = chiasm.media.Nothing
+
+
+def test_importing_the_room_loads_none_of_it():
+    program = "import sys, chiasm.media; print([n for n in ('PIL', 'numpy', 'aiohttp') if n in sys.modules])"
+    shown = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
+    assert shown.stdout == "[]\n"
+
+
+def test_the_pages_example_runs(tmp_path):
+    example = PAGE.read_text("utf-8").partition("```python\n")[2].partition("```")[0]
+    (tmp_path / "pictures").mkdir()
+    (tmp_path / "pictures" / "cat.png").write_bytes(encode(gradient(20, 10), "png"))
+    (tmp_path / "pictures" / "dog.jpg").write_bytes(encode(gradient(24, 16), "jpeg", exif=exif_block(6)))
+    done = subprocess.run(
+        [sys.executable, "-c", example],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
+    first, second = done.stdout.splitlines()
+    assert first.startswith("png (20, 10) ")
+    assert second.startswith("jpeg (16, 24) ")
