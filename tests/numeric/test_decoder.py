@@ -1,5 +1,6 @@
 """Both decoders against Hugging Face; the C one also against itself, bit for bit."""
 
+import copy
 import random
 import threading
 from functools import cache
@@ -11,6 +12,7 @@ import pytest
 import torch
 from transformers import AutoConfig, AutoModelForImageTextToText
 
+from chiasm.engines.embedded.decoder import native_decoder
 from chiasm.engines.embedded.decoder.base import DeepstackRows
 from chiasm.engines.embedded.decoder.native_decoder import NativeDecoder
 from tests.numeric.decoder_models import ALL, MAX_TOKENS, NATIVE, Driver, make, native_kinds
@@ -295,3 +297,27 @@ def test_a_second_thread_is_refused_while_one_computes():
     for thread in threads:
         thread.join(30)
     assert "another thread" in str(refused[0])
+
+
+@needs_native
+def test_float32_weights_that_fit_bfloat16_are_kept_in_half_the_memory_for_the_same_bits(monkeypatch):
+    model = copy.deepcopy(reference_model("plain"))
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight.copy_(weight.bfloat16())
+    results = []
+    for fits in (True, False):
+        if not fits:
+            monkeypatch.setattr(native_decoder, "_fit_bfloat16", lambda layers, head: False)
+        decoder = make(native_kinds("plain")[0], model)
+        assert decoder._stored is (torch.bfloat16 if fits else torch.float32)
+        driver = Driver(decoder, sequences())
+        compute_mixed(driver)
+        results.append([driver.logits(number) for number in range(len(LENGTHS))])
+    assert all(torch.equal(half, whole) for half, whole in zip(*results, strict=True))
+
+
+@needs_native
+def test_one_weight_that_does_not_fit_keeps_all_in_float32():
+    decoder = make(native_kinds("plain")[0], reference_model("plain"))
+    assert decoder._stored is torch.float32
