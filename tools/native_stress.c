@@ -30,7 +30,7 @@ static float *noise(unsigned *seed, long count) {
 }
 
 static decoder *make(const plan *p, int threads) {
-    const decoder_shape shape = {LAYERS, HIDDEN, HEADS, KV_HEADS, DIM, INNER, VOCAB, false, 1e-6f, 0.25f};
+    const decoder_shape shape = {LAYERS, HIDDEN, HEADS, KV_HEADS, DIM, INNER, VOCAB, false, 1e-6f, 0.25f, 0};
     unsigned seed = p->seed;
     decoder *d = decoder_new(find_kernels(p->kernels, DIM), &shape, threads);
     if (!d) abort();

@@ -81,7 +81,7 @@ ALL = [(name, kind) for name in CONFIGS for kind in ("torch", "torch unpacked", 
 def make(kind: str, model: Any, *, threads: int = 1) -> Decoder:
     if kind.startswith("torch"):
         return TorchDecoder(loaded(model), None, pack=kind == "torch")
-    return NativeDecoder(loaded(model), None, threads=threads, kernels=kind)
+    return NativeDecoder(loaded(model), None, threads=threads, kernels=kind, alone_products=0)
 
 
 def chunk(slot: int, start: int, num_tokens: int) -> Chunk:

@@ -15,7 +15,7 @@ from transformers import AutoConfig, AutoModelForImageTextToText
 from chiasm.engines.embedded.decoder import native_decoder
 from chiasm.engines.embedded.decoder.base import DeepstackRows
 from chiasm.engines.embedded.decoder.native_decoder import NativeDecoder
-from tests.numeric.decoder_models import ALL, MAX_TOKENS, NATIVE, Driver, make, native_kinds
+from tests.numeric.decoder_models import ALL, MAX_TOKENS, NATIVE, Driver, loaded, make, native_kinds
 from tests.numeric.decoder_models import reference_model as new_reference_model
 from tests.numeric.random_models import RECIPES
 
@@ -271,10 +271,17 @@ def test_memory_that_is_refused_is_an_ordinary_error():
     with pytest.raises(MemoryError):
         decoder._native.step(2**44, 0, 0, 0, 0, 1, 2**44, huge.ctypes.data, 1, 0, 0, 0, 0)
     with pytest.raises(MemoryError):
-        type(decoder._native)("generic", 1, 1, 64, 2, 1, 16, 64, 2**50, False, 1e-6, 1.0).set_head(0, 0)
+        type(decoder._native)("generic", 1, 1, 64, 2, 1, 16, 64, 2**50, False, 1e-6, 1.0, 0.0).set_head(0, 0)
     driver = Driver(decoder, sequences())
     compute_mixed(driver)
     assert same(driver, alone("plain", "generic"))
+
+
+@needs_native
+def test_small_steps_are_computed_by_the_caller_alone():
+    driver = Driver(NativeDecoder(loaded(reference_model("plain")), None, threads=2), sequences())
+    compute_mixed(driver)
+    assert same(driver, alone("plain", native_kinds("plain")[0]))
 
 
 @needs_native

@@ -22,6 +22,9 @@ from chiasm.engines.embedded.decoder.weights import LayerWeights, attention_shap
 from chiasm.engines.embedded.families.base import LoadedModel
 from chiasm.scheduling.scheduler import Chunk
 
+ALONE_PRODUCTS = 8e6
+"""Multiplications of a step that one core does in about a millisecond. Waking others for less gains nothing, and costs
+where the cores have more to do."""
 _WEIGHT_DTYPES = (torch.float32, torch.bfloat16)
 
 
@@ -54,9 +57,23 @@ class NativeDecoder:
     """See `Decoder`. Not thread-safe: a call from a second thread raises `RuntimeError`."""
 
     def __init__(
-        self, model: LoadedModel, frequency_axes: NDArray[np.int64] | None, *, threads: int, kernels: str = ""
+        self,
+        model: LoadedModel,
+        frequency_axes: NDArray[np.int64] | None,
+        *,
+        threads: int,
+        kernels: str = "",
+        alone_products: float = ALONE_PRODUCTS,
     ) -> None:
-        """`kernels` asks for an instruction set instead of the best. Raises `ValueError` and `MemoryError`."""
+        """Copy the weights of `model`. Raises `ValueError` and `MemoryError`.
+
+        Args:
+            model: Left as it is.
+            frequency_axes: `Family.frequency_axes`.
+            threads: The caller's included.
+            kernels: An instruction set, instead of the best.
+            alone_products: Steps of fewer multiplications are computed on the caller's thread.
+        """
         assert _native is not None, "callers ask `native_problem` first"
         text: Any = model.text
         self.num_layers: int = text.config.num_hidden_layers
@@ -80,6 +97,7 @@ class NativeDecoder:
             self._stored is torch.bfloat16,
             self.shape.eps,
             self.shape.scale,
+            alone_products,
         )
         self.name = f"native ({self._native.kernels})"
         for number, layer in enumerate(layer_weights(text)):

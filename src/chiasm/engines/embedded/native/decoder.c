@@ -330,6 +330,17 @@ const char *decoder_check(const decoder *d, const decoder_step *s) {
     return NULL;
 }
 
+/* Products per token, without attention's. */
+static double products(const decoder_shape *s) {
+    return (double)s->num_layers * s->hidden * (qkv_width(s) + attended_width(s) + 3 * s->intermediate);
+}
+
+static void run(const decoder *d, void (*body)(const void *, member *), const job *j, double products) {
+    member alone = {0};
+    if (products < d->shape.alone_products) body(j, &alone);
+    else team_run(d->team, body, j, sizeof *j);
+}
+
 /* Cut runs into tiles; also find the longest context. */
 static void cut(const decoder *d, const decoder_step *s, tile *tiles, job *j) {
     const long group = d->shape.heads / d->shape.kv_heads;
@@ -360,7 +371,7 @@ bool decoder_run(decoder *d, const decoder_step *s) {
     j.attended = d->attended.data;
     j.active = d->active.data;
     j.scores = d->scores.data;
-    team_run(d->team, run_layers, &j, sizeof j);
+    run(d, run_layers, &j, s->rows * (products(shape) + 2.0 * shape->num_layers * attended_width(shape) * j.most_keys));
     return true;
 }
 
@@ -369,6 +380,6 @@ bool decoder_logits(decoder *d, const float *x, long rows, float *out) {
     job j = {.d = d, .norm = d->norm.data, .logits = out};
     j.step.x = (float *)x; /* only read */
     j.step.rows = rows;
-    team_run(d->team, run_head, &j, sizeof j);
+    run(d, run_head, &j, (double)rows * d->shape.hidden * d->shape.vocab);
     return true;
 }

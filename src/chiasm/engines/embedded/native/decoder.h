@@ -11,6 +11,7 @@ typedef struct {
     long num_layers, hidden, heads, kv_heads, head_dim, intermediate, vocab;
     bool is_bf16;     /* of weights; everything else is float32 */
     float eps, scale; /* of all norms; of attention scores */
+    double alone_products; /* steps of fewer multiplications are computed by the caller alone */
 } decoder_shape;
 
 /* Any of them may be NULL where the model has none. Matrices are [outputs, inputs] in the weights' type, the rest

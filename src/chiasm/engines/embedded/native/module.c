@@ -48,8 +48,8 @@ static PyObject *object_new(PyTypeObject *type, PyObject *args, PyObject *named)
     int threads, is_bf16;
     decoder_shape s = {0};
     if (!PyArg_ParseTuple(
-            args, "silllllllpff", &name, &threads, &s.num_layers, &s.hidden, &s.heads, &s.kv_heads, &s.head_dim,
-            &s.intermediate, &s.vocab, &is_bf16, &s.eps, &s.scale))
+            args, "silllllllpffd", &name, &threads, &s.num_layers, &s.hidden, &s.heads, &s.kv_heads, &s.head_dim,
+            &s.intermediate, &s.vocab, &is_bf16, &s.eps, &s.scale, &s.alone_products))
         return NULL;
     s.is_bf16 = is_bf16;
     const char *problem = problem_of(&s, threads);
@@ -191,7 +191,7 @@ static PyGetSetDef attributes[] = {
 static PyType_Slot slots[] = {
     {Py_tp_new, object_new}, {Py_tp_dealloc, object_free}, {Py_tp_methods, methods}, {Py_tp_getset, attributes},
     {Py_tp_doc, "NativeDecoder(kernels, threads, num_layers, hidden, heads, kv_heads, head_dim, intermediate, vocab, "
-                "is_bf16, eps, scale)"},
+                "is_bf16, eps, scale, alone_products)"},
     {0, NULL},
 };
 

@@ -55,7 +55,7 @@ static inline void relax(void) {
  * by the caller, `dealt` had reached that phase's end, and it never decreases. */
 void team_share(member *me, long chunks, void (*work)(void *, long, int), void *context) {
     team *t = me->team;
-    if (!t->started) {
+    if (team_threads(t) == 1) {
         for (long i = 0; i < chunks; i++) work(context, i, 0);
         return;
     }
@@ -152,7 +152,7 @@ void team_free(team *t) {
     free(t);
 }
 
-int team_threads(const team *t) { return t->started + 1; }
+int team_threads(const team *t) { return t ? t->started + 1 : 1; }
 
 void team_run(team *t, void (*body)(const void *, member *), const void *job, size_t size) {
     member me = {t, 0, t->next_phase};

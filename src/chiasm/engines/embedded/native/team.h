@@ -14,7 +14,7 @@ typedef struct team team;
 
 /* One thread's place in a job. */
 typedef struct {
-    team *team;
+    team *team; /* NULL for a job that the caller does alone */
     int thread; /* 0 is the caller */
     uint64_t phase;
 } member;
@@ -27,6 +27,7 @@ team *team_new(int threads);
 /* Join all threads. NULL is allowed. */
 void team_free(team *t);
 
+/* Of NULL: 1. */
 int team_threads(const team *t);
 
 /* Run `body` on all threads with a copy of the job each; returns when its phases are over. One caller at a time. */
