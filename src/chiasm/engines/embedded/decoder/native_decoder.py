@@ -1,9 +1,9 @@
 """The decoder in C: one call computes all layers (`chiasm/engines/embedded/native`).
 
-Hidden states, keys and values are float32. Weights that are bfloat16, or float32 that all fit into bfloat16 (as those of
-a checkpoint stored in bfloat16 do), are kept as such and widened when used: half the memory to read, for the same
-result bit for bit. A token's result does not depend on what else
-is in the step, on how its prompt was cut into chunks, or on the number of threads, bit for bit.
+Hidden states, keys and values are float32. Weights that are bfloat16, or float32 that all fit into bfloat16 (as those
+of a checkpoint stored in bfloat16 do), are kept as such and widened when used: half the memory to read, for the same
+result bit for bit. A token's result does not depend on what else is in the step, on how its prompt was cut into chunks,
+or on the number of threads, bit for bit.
 """
 
 import importlib
