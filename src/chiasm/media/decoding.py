@@ -1,10 +1,12 @@
-"""Decoding and preparing pictures in threads, with the memory of all requests together bounded."""
+"""Decoding and preparing pictures off the event loop, with the memory of all requests together bounded."""
 
 import asyncio
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext, suppress
+from typing import Protocol
 
 from chiasm.errors import MediaDecodeError
+from chiasm.media.isolation.pool import ProcessPool
 from chiasm.media.picture.decode import decode_picture
 from chiasm.media.pixel_budget import PixelBudget
 from chiasm.media.prepare.base import ImagePreparer, PreparedImage
@@ -13,14 +15,25 @@ from chiasm.protocol.media import InlineSource, MediaItem
 from chiasm.settings import MediaSettings
 
 
+class _Decode(Protocol):
+    """Where the work is done. Blocks its thread."""
+
+    def decode(
+        self, item: MediaItem, data: bytes, preparer: ImagePreparer, clock: StageClock | None, index: int | None
+    ) -> PreparedImage: ...
+
+    def close(self) -> None: ...
+
+
 class PictureDecoder:
     """Encoded items to the encoder's arrays, `decode_threads` at once. Belongs to one event loop.
 
-    Waits are bounded by the caller: cancel `prepare` when its request's deadline has passed.
+    The setting `decoder` says whether threads of this process do the work, or processes that can be killed. Waits are
+    bounded by the caller: cancel `prepare` when its request's deadline has passed.
     """
 
     def __init__(self, settings: MediaSettings) -> None:
-        self._settings = settings
+        self._decode: _Decode = ProcessPool(settings) if settings.decoder == "processes" else _Here(settings)
         self._pixels = PixelBudget(settings.max_decoding_pixels)
         self._pool = ThreadPoolExecutor(settings.decode_threads, thread_name_prefix="chiasm-decode")
         self.num_decoded = 0
@@ -40,12 +53,13 @@ class PictureDecoder:
 
         Args:
             item: With its bytes inline.
-            preparer: Of the model that will encode it.
+            preparer: Of the model that will encode it. Must be picklable for decoder processes.
             clock: Gets the spans 'decode_media' and 'prepare'.
             index: The item's position in its request, for spans. Errors name no item: several requests may wait.
 
         Raises:
-            MediaError: The bytes are broken, of another size than the item states, or beyond a limit.
+            MediaError: The bytes are broken, of another size than the item states, or beyond a limit. Of decoder
+                processes also: the decoder crashed, or took too long.
         """
         assert isinstance(item.source, InlineSource)  # a handle names an embedding: there is nothing to decode
         loop = asyncio.get_running_loop()
@@ -56,7 +70,7 @@ class PictureDecoder:
                 loop.call_soon_threadsafe(self._finish, share, future)
 
         try:
-            future = self._pool.submit(self._work, item, item.source.data, preparer, clock, index)
+            future = self._pool.submit(self._decode.decode, item, item.source.data, preparer, clock, index)
         except RuntimeError:  # closed meanwhile
             self._pixels.release(share)
             raise
@@ -66,6 +80,7 @@ class PictureDecoder:
     def close(self) -> None:
         """Drop what waits and let threads end after what they are at."""
         self._pool.shutdown(wait=False, cancel_futures=True)
+        self._decode.close()
 
     def _finish(self, share: int, future: Future[PreparedImage]) -> None:
         self._pixels.release(share)
@@ -73,7 +88,14 @@ class PictureDecoder:
             self.num_decoded += future.exception() is None
             self.num_failed += future.exception() is not None
 
-    def _work(
+
+class _Here:
+    """In the calling thread itself."""
+
+    def __init__(self, settings: MediaSettings) -> None:
+        self._settings = settings
+
+    def decode(
         self, item: MediaItem, data: bytes, preparer: ImagePreparer, clock: StageClock | None, index: int | None
     ) -> PreparedImage:
         def span(stage: str) -> AbstractContextManager[None]:
@@ -85,3 +107,6 @@ class PictureDecoder:
             raise MediaDecodeError(f"The picture is {image.size}, but was announced as {(item.width, item.height)}")
         with span("prepare"):
             return preparer.prepare(image)
+
+    def close(self) -> None:
+        """Nothing is held."""

@@ -60,7 +60,17 @@ class MediaSettings(Section, frozen=True, kw_only=True):
     animated: Annotated[
         Literal["first_frame", "refuse"], Meta(description="What to do with animated GIF, WebP and PNG.")
     ] = "first_frame"
-    decode_threads: Annotated[int, Meta(ge=1, description="Threads that decode and prepare pictures.")] = 2
+    decode_threads: Annotated[
+        int, Meta(ge=1, description="Pictures decoded and prepared at once: threads, or decoder processes.")
+    ] = 2
+    decoder: Annotated[
+        Literal["threads", "processes"],
+        Meta(description="Decode in this process, or in others that may crash, hang or swell without harm to it."),
+    ] = "threads"
+    decode_timeout_s: Annotated[float, Meta(gt=0, description="Time for one picture in a decoder process.")] = 20.0
+    max_decoder_bytes: Annotated[
+        int, Meta(ge=16 * 2**20, description="Memory that a decoder process may take for pictures.")
+    ] = 2**30
     max_decoding_pixels: Annotated[
         int, Meta(ge=1, description="Pixels being decoded at once over all requests; more wait.")
     ] = 160_000_000

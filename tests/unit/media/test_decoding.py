@@ -1,5 +1,6 @@
+"""What both kinds of decoder promise."""
+
 import asyncio
-import threading
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from chiasm.observability.receipt import StageClock
 from chiasm.protocol.media import InlineSource, MediaItem
 from chiasm.settings import MediaSettings
 from tests.unit.media.pictures import encode, gradient
+from tests.unit.media.preparers import Gate, ManyArrays
 
 
 def item(data, width=24, height=16):
@@ -19,11 +21,29 @@ def item(data, width=24, height=16):
 PICTURE = encode(gradient(24, 16), "png")
 
 
+@pytest.fixture(params=["threads", "processes"])
+def start(request):
+    opened = []
+
+    def start(**options):
+        opened.append(PictureDecoder(MediaSettings(decoder=request.param, **options)))
+        return opened[-1]
+
+    yield start
+    for decoder in opened:
+        decoder.close()
+
+
 @pytest.fixture
-def decoder():
-    decoder = PictureDecoder(MediaSettings(decode_threads=2, max_decoding_pixels=1000))
-    yield decoder
-    decoder.close()
+def decoder(start):
+    return start(decode_threads=2, max_decoding_pixels=1000)
+
+
+@pytest.fixture
+def gate(tmp_path):
+    gate = Gate(tmp_path)
+    yield gate
+    gate.open()
 
 
 async def until(condition):
@@ -36,25 +56,6 @@ async def until(condition):
 
 async def until_idle(decoder):
     await until(lambda: decoder.num_decoding_pixels == 0)
-
-
-class Gate:
-    """A preparer that waits in its thread until it is opened."""
-
-    revision = "gate"
-
-    def __init__(self, inner):
-        self.inner = inner
-        self.open = threading.Event()
-        self.num_inside = 0
-
-    def plan(self, width, height):
-        return self.inner.plan(width, height)
-
-    def prepare(self, image):
-        self.num_inside += 1
-        assert self.open.wait(10)
-        return self.inner.prepare(image)
 
 
 async def test_pixels_arrive_at_the_preparer(decoder, preparer):
@@ -81,30 +82,35 @@ async def test_broken_items_are_an_error_and_hold_nothing(decoder, preparer, bad
     assert (decoder.num_decoded, decoder.num_failed) == (0, 1)
 
 
-async def test_the_limits_are_checked_again(preparer):
-    decoder = PictureDecoder(MediaSettings(max_item_pixels=100))
+async def test_the_limits_are_checked_again(start, preparer):
+    decoder = start(max_item_pixels=100)
     with pytest.raises(MediaTooLargeError):
         await decoder.prepare(item(PICTURE), preparer)
-    decoder.close()
 
 
-async def test_pictures_in_work_never_exceed_the_pixel_limit(preparer):
-    decoder = PictureDecoder(MediaSettings(decode_threads=8, max_decoding_pixels=1000))
-    gate = Gate(preparer)
+async def test_arrays_of_every_kind_arrive(decoder):
+    got = await decoder.prepare(item(PICTURE), ManyArrays())
+    wanted = ManyArrays().arrays(None)
+    assert list(got.arrays) == list(wanted)
+    for name, array in wanted.items():
+        np.testing.assert_array_equal(got.arrays[name], array, strict=True)
+    assert got.plan == ManyArrays().plan(24, 16)
+
+
+async def test_pictures_in_work_never_exceed_the_pixel_limit(start, gate):
+    decoder = start(decode_threads=3, max_decoding_pixels=1000)
     tasks = [asyncio.create_task(decoder.prepare(item(PICTURE), gate)) for _ in range(6)]
     await until(lambda: gate.num_inside == 2)
     await asyncio.sleep(0.05)
     assert gate.num_inside == 2  # 3 x 384 pixels would be too many
     assert decoder.num_decoding_pixels == 768
-    gate.open.set()
+    gate.open()
     await asyncio.gather(*tasks)
     await until_idle(decoder)
     assert decoder.num_decoded == 6
-    decoder.close()
 
 
-async def test_cancelling_gives_everything_back(decoder, preparer):
-    gate = Gate(preparer)
+async def test_cancelling_gives_everything_back(decoder, preparer, gate):
     tasks = [asyncio.create_task(decoder.prepare(item(PICTURE), gate)) for _ in range(5)]
     await until(lambda: gate.num_inside == 2)
     for task in tasks:
@@ -112,7 +118,7 @@ async def test_cancelling_gives_everything_back(decoder, preparer):
     results = await asyncio.gather(*tasks, return_exceptions=True)
     assert all(isinstance(result, asyncio.CancelledError) for result in results)
     assert decoder.num_decoding_pixels == 768  # the threads are still at it
-    gate.open.set()
+    gate.open()
     await until_idle(decoder)
     assert gate.num_inside == 2
     await decoder.prepare(item(PICTURE), preparer)

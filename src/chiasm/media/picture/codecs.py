@@ -21,7 +21,7 @@ from PIL.PngImagePlugin import PngImageFile
 from PIL.TiffImagePlugin import TiffImageFile
 from PIL.WebPImagePlugin import WebPImageFile
 
-from chiasm.errors import MediaDecodeError, MediaError
+from chiasm.errors import MediaDecodeError, MediaError, MediaTooLargeError
 
 warnings.filterwarnings("ignore", category=UserWarning, module=r"PIL\.(Png|Tiff)ImagePlugin")
 
@@ -43,11 +43,13 @@ def open_picture(data: bytes, kind: str) -> ImageFile:
 
 @contextmanager
 def codec_border(kind: str) -> Iterator[None]:
-    """Turn whatever a codec raises on hostile data into `MediaDecodeError`, without quoting the data."""
+    """Turn whatever a codec raises on hostile data into a `MediaError`, without quoting the data."""
     try:
         yield
     except MediaError:
         raise
+    except MemoryError as error:
+        raise MediaTooLargeError(f"Decoding the {kind} data takes more memory than there is") from error
     except Exception as error:  # plugins raise nearly every built-in error on broken data
         cause = "cut off" if "truncat" in str(error).lower() else "broken"
         raise MediaDecodeError(f"The {kind} data is {cause}") from error

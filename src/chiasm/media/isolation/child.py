@@ -1,0 +1,90 @@
+"""The decoder process: takes pictures one after the other until its owner closes the socket."""
+
+import pickle
+import resource
+import signal
+import socket
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from chiasm.errors import MediaDecodeError, MediaError, MediaTooLargeError
+from chiasm.media.isolation.wire import ArrayHead, Done, Failed, Job, Link, Ready, bytes_of
+from chiasm.media.picture.decode import decode_picture
+from chiasm.settings import MediaSettings
+
+if TYPE_CHECKING:
+    from chiasm.media.prepare.base import ImagePreparer
+
+_GRACE_S = 1.0
+_MAX_TEXT_CHARS = 500
+
+
+def main(descriptor: int) -> None:
+    """Serve the owner at the other end of an inherited socket, until it closes that."""
+    with suppress(EOFError, ConnectionError):
+        _serve(Link(socket.socket(fileno=descriptor)))
+
+
+def _serve(link: Link) -> None:
+    settings = link.receive(MediaSettings)
+    _limit_memory(settings.max_decoder_bytes)
+    link.send(Ready())
+    decoder = _Decoder(settings)
+    while True:
+        job = link.receive(Job)
+        preparer, data = link.receive_bytes(job.num_preparer_bytes), link.receive_bytes(job.num_data_bytes)
+        # The owner kills a process that is late. Should the owner be gone, the alarm does: its default action works
+        # also where a library holds the interpreter.
+        signal.setitimer(signal.ITIMER_REAL, settings.decode_timeout_s + _GRACE_S)
+        head, arrays = decoder.reply(job, bytes(preparer), bytes(data))
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        link.send(head, [bytes_of(array) for array in arrays])
+
+
+def _limit_memory(max_bytes: int) -> None:
+    num_pages = int(Path("/proc/self/statm").read_text().split()[0])
+    limit = num_pages * resource.getpagesize() + max_bytes
+    resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # a crash dump would hold the caller's picture
+
+
+class _Decoder:
+    def __init__(self, settings: MediaSettings) -> None:
+        self._settings = settings
+        self._pickled = b""
+        self._preparer: ImagePreparer | None = None
+
+    def reply(self, job: Job, pickled: bytes, data: bytes) -> tuple[Done | Failed, list[NDArray[np.generic]]]:
+        try:
+            return self._done(job, pickled, data)
+        except MediaError as error:
+            return _failed(error), []
+        except MemoryError:
+            limit = self._settings.max_decoder_bytes
+            return _failed(MediaTooLargeError(f"Decoding takes more memory than the limit of {limit} bytes")), []
+        except Exception as error:  # noqa: BLE001 - the border: whatever happens here is one failed picture
+            return _failed(MediaDecodeError(f"The decoder failed on this picture: {type(error).__name__}")), []
+
+    def _done(self, job: Job, pickled: bytes, data: bytes) -> tuple[Done, list[NDArray[np.generic]]]:
+        if self._preparer is None or pickled != self._pickled:
+            self._pickled, self._preparer = pickled, pickle.loads(pickled)  # noqa: S301 - it comes from our owner
+        assert self._preparer is not None
+        started = time.perf_counter()
+        image = decode_picture(data, self._settings)
+        if image.size != (job.width, job.height):
+            raise MediaDecodeError(f"The picture is {image.size}, but was announced as {(job.width, job.height)}")
+        decoded = time.perf_counter()
+        named = self._preparer.prepare(image).arrays
+        prepared = time.perf_counter()
+        arrays = [np.asarray(array, order="C") for array in named.values()]
+        heads = (ArrayHead(name, array.dtype.str, array.shape) for name, array in zip(named, arrays, strict=True))
+        return Done(started, decoded, prepared, tuple(heads)), arrays
+
+
+def _failed(error: MediaError) -> Failed:
+    return Failed(error.code, error.message[:_MAX_TEXT_CHARS], error.hint and error.hint[:_MAX_TEXT_CHARS])

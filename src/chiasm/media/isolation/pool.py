@@ -1,0 +1,177 @@
+"""The owner's side: starts decoder processes, hands each one picture at a time, kills and replaces those that fail."""
+
+import logging
+import pickle
+import signal
+import socket
+import subprocess
+import sys
+import threading
+
+import numpy as np
+from numpy.typing import NDArray
+
+from chiasm.errors import EngineError, MediaDecodeError, MediaError, error_class
+from chiasm.media.isolation.wire import Done, Failed, Job, Link, Ready, num_array_bytes
+from chiasm.media.prepare.base import ImagePreparer, PreparedImage
+from chiasm.observability.receipt import StageClock
+from chiasm.protocol.media import MediaItem
+from chiasm.settings import MediaSettings
+
+logger = logging.getLogger(__name__)
+_START_TIMEOUT_S = 60.0
+_EXIT_TIMEOUT_S = 10.0
+_PROGRAM = (
+    "import sys; sys.path[:] = sys.argv[2:]; from chiasm.media.isolation.child import main; main(int(sys.argv[1]))"
+)
+
+
+class DecoderProcess:
+    """One process, started at once and in use by one thread at a time."""
+
+    def __init__(self, settings: MediaSettings) -> None:
+        self._settings = settings
+        self._is_ready = False
+        ours, theirs = socket.socketpair()
+        self._link = Link(ours)
+        with theirs:
+            command = [sys.executable, "-P", "-c", _PROGRAM, str(theirs.fileno()), *sys.path]
+            self._process = subprocess.Popen(  # noqa: S603 - our own interpreter with our own program
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                pass_fds=(theirs.fileno(),),
+                start_new_session=True,  # Ctrl+C is for the server, which ends its decoders when it has drained
+            )
+
+    @property
+    def pid(self) -> int:
+        """The process's number."""
+        return self._process.pid
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether it still runs."""
+        return self._process.poll() is None
+
+    def wait_ready(self) -> None:
+        """Wait until it can take pictures. Raises `EngineError` when it cannot be started."""
+        if self._is_ready:
+            return
+        self._link.expire_in(_START_TIMEOUT_S)
+        try:
+            self._link.send(self._settings)
+            self._link.receive(Ready)
+        except (OSError, EOFError, ValueError) as error:
+            raise EngineError(
+                "A decoder process could not be started", hint="Set media.decoder to 'threads'"
+            ) from error
+        self._is_ready = True
+
+    def decode(
+        self, item: MediaItem, data: bytes, preparer: ImagePreparer
+    ) -> tuple[Done | Failed, list[NDArray[np.generic]]]:
+        """Return its reply. Raises `TimeoutError`, `EOFError`, `OSError` or `ValueError` when it must be replaced."""
+        pickled = pickle.dumps(preparer)
+        self._link.expire_in(self._settings.decode_timeout_s)
+        self._link.send(Job(item.width, item.height, len(pickled), len(data)), (pickled, data))
+        reply = self._link.receive(Done | Failed)  # type: ignore[arg-type]  # a union is no type to mypy
+        if isinstance(reply, Failed):
+            return reply, []
+        if num_array_bytes(reply.arrays) > self._settings.max_decoder_bytes:
+            raise ValueError("arrays beyond the memory that it has")
+        return reply, [self._link.receive_array(head) for head in reply.arrays]
+
+    def stop(self) -> int:
+        """End it, whatever it is at. Returns its exit status, that of a signal negative."""
+        self._process.kill()  # no-op when it has ended by itself
+        self._link.close()
+        return self._process.wait(_EXIT_TIMEOUT_S)
+
+
+class ProcessPool:
+    """As many processes as threads call it. `decode` blocks, for at most the settings' time limit."""
+
+    def __init__(self, settings: MediaSettings) -> None:
+        self._settings = settings
+        self._lock = threading.Lock()
+        self._is_closed = False
+        self._idle = [DecoderProcess(settings) for _ in range(settings.decode_threads)]
+        self.num_replaced = 0
+
+    @property
+    def idle_pids(self) -> list[int]:
+        """Numbers of the processes that wait for a picture."""
+        with self._lock:
+            return [process.pid for process in self._idle]
+
+    def decode(
+        self, item: MediaItem, data: bytes, preparer: ImagePreparer, clock: StageClock | None, index: int | None
+    ) -> PreparedImage:
+        """Decode and prepare a picture in one of the processes.
+
+        Raises:
+            MediaError: The picture is refused, or its decoder crashed or took too long.
+            EngineError: No process could be started.
+        """
+        process = self._take()
+        try:
+            process.wait_ready()
+            reply, arrays = process.decode(item, data, preparer)
+        except EngineError:
+            process.stop()
+            raise
+        except (TimeoutError, EOFError, OSError, ValueError) as error:
+            raise self._replaced(process, error) from None
+        self._give_back(process)
+        if isinstance(reply, Failed):
+            raise _rebuilt(reply)
+        if clock is not None:
+            clock.add("decode_media", reply.started - clock.start, reply.decoded - clock.start, index)
+            clock.add("prepare", reply.decoded - clock.start, reply.prepared - clock.start, index)
+        named = {head.name: array for head, array in zip(reply.arrays, arrays, strict=True)}
+        return PreparedImage(preparer.plan(item.width, item.height), named)
+
+    def close(self) -> None:
+        """End idle processes now and the others after what they are at."""
+        with self._lock:
+            self._is_closed = True
+            idle, self._idle = self._idle, []
+        for process in idle:
+            process.stop()
+
+    def _take(self) -> DecoderProcess:
+        with self._lock:
+            while self._idle:
+                process = self._idle.pop()
+                if process.is_alive:
+                    return process
+                process.stop()  # it ended while it had nothing to do: no picture is to blame
+                self.num_replaced += 1
+        return DecoderProcess(self._settings)
+
+    def _give_back(self, process: DecoderProcess) -> None:
+        with self._lock:
+            if not self._is_closed:
+                self._idle.append(process)
+                return
+        process.stop()
+
+    def _replaced(self, process: DecoderProcess, error: Exception) -> MediaDecodeError:
+        """Kill the process, start another and say what happened."""
+        status = process.stop()
+        logger.warning("A decoder process is replaced: %s, status %d", type(error).__name__, status)
+        with self._lock:
+            self.num_replaced += 1
+            if not self._is_closed:
+                self._idle.append(DecoderProcess(self._settings))
+        if isinstance(error, TimeoutError):
+            return MediaDecodeError(f"Decoding took longer than {self._settings.decode_timeout_s:g} s")
+        if isinstance(error, EOFError | OSError) and status < 0:
+            return MediaDecodeError(f"The decoder crashed on this picture: {signal.strsignal(-status)}")
+        return MediaDecodeError("The decoder gave no usable reply for this picture")
+
+
+def _rebuilt(failed: Failed) -> MediaError:
+    cls = error_class(failed.code)
+    return (cls if issubclass(cls, MediaError) else MediaDecodeError)(failed.message, hint=failed.hint)
