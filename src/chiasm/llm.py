@@ -18,12 +18,11 @@ from chiasm.gateway.exchange.account import FINISHED, Account
 from chiasm.gateway.openai.chat import ChatDialect
 from chiasm.gateway.openai.completions import CompletionDialect
 from chiasm.gateway.openai.plan import Dialect, Plan
-from chiasm.launch.model import model_directory, served_name
+from chiasm.launch.local import start_worker
 from chiasm.media.ingest import MediaIngest
 from chiasm.observability.receipt import Receipt
 from chiasm.protocol.generation import ChoiceFinished, GenerateEvent, GenerateRequest, TokenEvent, Usage
 from chiasm.settings import Settings, resolve
-from chiasm.workers.local import LocalWorker
 
 T = TypeVar("T")
 Messages = Sequence[dict[str, Any]]
@@ -78,14 +77,11 @@ class LLM:
         if model:
             values["engine.model"] = model
         chosen = settings or resolve(values=values).settings
-        directory = model_directory(chosen.engine.model)
+        self._worker, preparer = start_worker(chosen, lambda _what, _share: None)
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="chiasm-llm", daemon=True)
-        self._worker = LocalWorker.start(
-            directory, served_name(chosen.engine), chosen.engine, chosen.media, lambda _what, _share: None
-        )
         self._thread.start()
-        self._ingest = MediaIngest(chosen.media, self._worker.preparer)
+        self._ingest = MediaIngest(chosen.media, preparer)
         self._num_requests = 0
 
     def chat(self, messages: Messages, **options: Any) -> Result:

@@ -19,7 +19,7 @@ from tests.fakes import FakeIngest, FakeWorker, by_prompt
 def engine(monkeypatch):
     """The worker and the ingest that servers of this process get."""
     worker, ingest = FakeWorker(by_prompt()), FakeIngest()
-    monkeypatch.setattr(local, "_start_worker", lambda settings, progress: (worker, None))
+    monkeypatch.setattr(local, "start_worker", lambda settings, progress: (worker, None))
     monkeypatch.setattr(local, "MediaIngest", lambda settings, preparer: ingest)
     monkeypatch.setattr("chiasm.observability.logs.configure_logging", lambda level: None)
     worker.ingest = ingest

@@ -108,7 +108,7 @@ from chiasm.launch import local
 from chiasm.settings import resolve
 from tests.fakes import FakeWorker, by_prompt
 
-local._start_worker = lambda settings, progress: (FakeWorker(by_prompt()), None)
+local.start_worker = lambda settings, progress: (FakeWorker(by_prompt()), None)
 settings = resolve(environment={}, overrides=["gateway.port=0", "gateway.drain_timeout_s=20"]).settings
 local.serve(settings, lambda what, share: None, lambda server: print(server.address, flush=True))
 print("stopped", flush=True)

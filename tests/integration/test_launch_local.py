@@ -26,7 +26,7 @@ def nothing(what, share):
 @pytest.fixture
 def worker(monkeypatch):
     made = FakeWorker()
-    monkeypatch.setattr(local, "_start_worker", lambda settings, progress: (made, None))
+    monkeypatch.setattr(local, "start_worker", lambda settings, progress: (made, None))
     monkeypatch.setattr(local, "MediaIngest", lambda settings, preparer: FakeIngest())
     return made
 
@@ -54,7 +54,7 @@ def test_it_stops_also_when_the_block_fails(worker):
 
 
 def test_a_taken_port_is_found_before_a_model_is_loaded(monkeypatch):
-    monkeypatch.setattr(local, "_start_worker", lambda settings, progress: pytest.fail("loaded"))
+    monkeypatch.setattr(local, "start_worker", lambda settings, progress: pytest.fail("loaded"))
     with bind("127.0.0.1", 0) as listener:
         listener.listen()
         with pytest.raises(InvalidSettingError):
@@ -72,7 +72,7 @@ def test_a_model_that_fails_to_load_gives_the_port_back(monkeypatch):
         ports.append(listener.getsockname()[1])
         return listener
 
-    monkeypatch.setattr(local, "_start_worker", fail)
+    monkeypatch.setattr(local, "start_worker", fail)
     monkeypatch.setattr(local, "bind", spying_bind)
     with pytest.raises(EngineStartError):
         LocalServer(settings(), nothing)

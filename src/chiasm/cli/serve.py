@@ -36,7 +36,7 @@ def serve(
 
       chiasm serve --set 'gateway.api_keys=["secret"]' --host 0.0.0.0
     """
-    _restart_with_allocator()
+    _restart_for_arithmetic()
     settings = resolved(
         config_file,
         overrides,
@@ -74,12 +74,12 @@ def _print_welcome(server: "LocalServer", took_s: float, *, has_keys: bool) -> N
     typer.echo(f"      curl {server.address}/v1/chat/completions{header} -d '{body}'")
 
 
-def _restart_with_allocator() -> None:
+def _restart_for_arithmetic() -> None:
     """Start this process again, once, with the variables that the C library reads only at start."""
     import os
 
-    from chiasm.settings.allocator import environment_with_allocator
+    from chiasm.settings.process import environment_for_arithmetic
 
-    environment = environment_with_allocator()
+    environment = environment_for_arithmetic()
     if environment is not None:
         os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], environment)  # noqa: S606 - ourselves

@@ -18,6 +18,7 @@ from chiasm.media.ingest import MediaIngest
 from chiasm.media.prepare.base import ImagePreparer
 from chiasm.protocol.worker import Worker
 from chiasm.settings import Settings
+from chiasm.settings.process import prepare_threads
 
 Progress = Callable[[str, float], None]
 """Called while a model loads: what is being done, and the share (0 to 1) that is complete."""
@@ -45,7 +46,7 @@ class LocalServer:
         self._listener = bind(settings.gateway.host, settings.gateway.port)
         self.address = address_of(self._listener)
         try:
-            self._worker, self._preparer = _start_worker(settings, progress)
+            self._worker, self._preparer = start_worker(settings, progress)
         except BaseException:
             self._listener.close()
             raise
@@ -130,13 +131,20 @@ def packing_works(dtype: str) -> bool:
     return works(getattr(torch, dtype))
 
 
-def _start_worker(settings: Settings, progress: Progress) -> tuple[Worker, ImagePreparer | None]:
+def start_worker(settings: Settings, progress: Progress) -> tuple[Worker, ImagePreparer | None]:
+    """Load the model into a worker of this process; also returns how it wants pictures prepared.
+
+    Raises:
+        MissingExtraError: The embedded engine's packages are not installed.
+        EngineStartError: The model cannot be served.
+    """
     if find_spec("torch") is None or find_spec("transformers") is None:
         raise MissingExtraError(
             "The embedded engine needs torch and transformers", hint="pip install 'chiasm[embedded]'"
         )
     directory = model_directory(settings.engine.model)
     progress("Loading torch", 0.0)
+    prepare_threads()
     from chiasm.workers.local import LocalWorker
 
     worker = LocalWorker.start(directory, served_name(settings.engine), settings.engine, settings.media, progress)

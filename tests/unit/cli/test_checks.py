@@ -68,7 +68,7 @@ def test_a_model_that_does_not_load_is_a_failed_check(monkeypatch):
     def fail(*_):
         raise EngineStartError("no weights", hint="get some")
 
-    monkeypatch.setattr("chiasm.launch.local._start_worker", fail)
+    monkeypatch.setattr("chiasm.launch.local.start_worker", fail)
     (found,) = checks._answer(Settings())
     assert (found.status, found.detail, found.fix) == ("fail", "no weights", "get some")
 
@@ -77,7 +77,7 @@ def test_a_broken_package_is_a_failed_check(monkeypatch):
     def fail(*_):
         raise ImportError("libtorch.so: undefined symbol")
 
-    monkeypatch.setattr("chiasm.launch.local._start_worker", fail)
+    monkeypatch.setattr("chiasm.launch.local.start_worker", fail)
     monkeypatch.setattr("chiasm.launch.local.packing_works", fail)
     (found,) = checks._answer(Settings())
     assert (found.status, "reinstall" in found.fix) == ("fail", True)

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from chiasm.cli import serve as command
 from chiasm.cli.app import app
-from chiasm.settings.allocator import ALLOCATOR_VARIABLES
+from chiasm.settings.process import ALLOCATOR_VARIABLES, THREAD_VARIABLES
 
 
 class FakeServer:
@@ -27,7 +27,7 @@ def started(monkeypatch):
         seen.append(settings)
         on_ready(FakeServer())
 
-    monkeypatch.setattr(command, "_restart_with_allocator", lambda: None)
+    monkeypatch.setattr(command, "_restart_for_arithmetic", lambda: None)
     monkeypatch.setattr("chiasm.launch.local.serve", serve)
     monkeypatch.setattr("chiasm.observability.logs.configure_logging", lambda level: None)
     return seen
@@ -66,16 +66,16 @@ def test_json_is_one_object(started):
     assert (shown["address"], shown["model"]) == ("http://127.0.0.1:8123", "m")
 
 
-def test_the_process_is_started_again_once_with_the_allocators_variables(monkeypatch):
+def test_the_process_is_started_again_once_with_the_variables_of_c_libraries(monkeypatch):
     calls = []
     monkeypatch.setattr(os, "execve", lambda *arguments: calls.append(arguments))
-    for name in ALLOCATOR_VARIABLES:
+    for name in ALLOCATOR_VARIABLES | THREAD_VARIABLES:
         monkeypatch.delenv(name, raising=False)
-    command._restart_with_allocator()
+    command._restart_for_arithmetic()
     ((program, words, environment),) = calls
     assert (program, words) == (sys.executable, [sys.executable, *sys.orig_argv[1:]])
-    assert ALLOCATOR_VARIABLES.items() <= environment.items()
+    assert (ALLOCATOR_VARIABLES | THREAD_VARIABLES).items() <= environment.items()
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
-    command._restart_with_allocator()
+    command._restart_for_arithmetic()
     assert len(calls) == 1

@@ -1,11 +1,18 @@
 """Where settings come from, which wins, and what is refused."""
 
+import os
+
 import msgspec
 import pytest
 
 from chiasm.errors import InvalidSettingError, UnknownSettingError
 from chiasm.settings import Settings, resolve
-from chiasm.settings.allocator import ALLOCATOR_VARIABLES, environment_with_allocator
+from chiasm.settings.process import (
+    ALLOCATOR_VARIABLES,
+    THREAD_VARIABLES,
+    environment_for_arithmetic,
+    prepare_threads,
+)
 
 
 def test_defaults_without_any_source():
@@ -112,13 +119,23 @@ def test_sections_are_frozen_and_strict():
         msgspec.convert({"gateway": {"prot": 1}}, Settings)
 
 
-def test_the_allocators_variables_are_added_once(monkeypatch):
-    for name in ALLOCATOR_VARIABLES:
+def test_the_variables_of_c_libraries_are_added_once(monkeypatch):
+    for name in ALLOCATOR_VARIABLES | THREAD_VARIABLES:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("MALLOC_MMAP_MAX_", "7")
-    environment = environment_with_allocator()
+    environment = environment_for_arithmetic()
     assert environment["MALLOC_MMAP_MAX_"] == "7", "what was set by hand stays"
     assert environment["MALLOC_TRIM_THRESHOLD_"] == "8589934592"
+    assert environment["OMP_WAIT_POLICY"] == "passive"
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
-    assert environment_with_allocator() is None
+    assert environment_for_arithmetic() is None
+
+
+def test_threads_are_told_to_sleep_unless_somebody_said_otherwise(monkeypatch):
+    monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
+    prepare_threads()
+    assert os.environ["OMP_WAIT_POLICY"] == "passive"
+    monkeypatch.setenv("OMP_WAIT_POLICY", "active")
+    prepare_threads()
+    assert os.environ["OMP_WAIT_POLICY"] == "active"

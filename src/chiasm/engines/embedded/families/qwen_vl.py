@@ -17,21 +17,24 @@ from chiasm.media.prepare.base import PreparedImage
 
 
 class PatchLinear(nn.Module):
-    """The patch embedding as one matrix product.
+    """The patch embedding of pictures as one matrix product.
 
     The kernel of the original convolution covers a patch exactly, so the flattened kernel gives the same sums; oneDNN's
-    `Conv3d` takes several times as long for them.
+    `Conv3d` takes several times as long for them. A picture fills all frames of a patch alike, so the kernel's frames
+    are added up once, and only the first frame is multiplied.
     """
 
     def __init__(self, convolution: nn.Conv3d) -> None:
         super().__init__()
-        self.weight = nn.Parameter(convolution.weight.detach().flatten(1), requires_grad=False)
-        bias = convolution.bias
-        self.bias = None if bias is None else nn.Parameter(bias.detach(), requires_grad=False)
+        kernel = convolution.weight.detach()
+        self._frames = (kernel.shape[1], kernel.shape[2])
+        self.weight = kernel.sum(2).flatten(1)
+        self.bias = None if convolution.bias is None else convolution.bias.detach()
 
     def forward(self, patches: torch.Tensor) -> torch.Tensor:
-        """[patches, channels x frames x side x side] to [patches, hidden_size]."""
-        return functional.linear(patches.to(self.weight.dtype), self.weight, self.bias)
+        """[patches, channels x frames x side x side], frames alike, to [patches, hidden_size]."""
+        first = patches.view(len(patches), *self._frames, -1)[:, :, 0].flatten(1)
+        return functional.linear(first.to(self.weight.dtype), self.weight, self.bias)
 
 
 class QwenVL(PictureFamily):
