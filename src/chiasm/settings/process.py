@@ -1,8 +1,8 @@
 """Variables that C libraries read when they start, as the engine's arithmetic on shared cores needs them.
 
 Freed memory stays in the process, since fresh pages cost about ten times what used ones do. Threads of torch's
-operations sleep while they wait for each other: a thread that spins keeps the core from the one it waits for, and on a
-machine with anything else to do every operation then costs a time slice (encoding a picture: 484 ms against 180).
+operations sleep while they wait for each other: a thread that spins keeps the core from the one it waits for, which
+doubles the time beside one busy process; on a machine of one's own sleeping costs a tenth (docs/experiments.md).
 """
 
 import os
