@@ -55,6 +55,51 @@ class EmbeddingConnector(Protocol):
         ...
 
 
+class Transport(Protocol):
+    """Moves tensors' bytes from the process that made them to those that use them. Thread-safe; calls may block.
+
+    One object serves both sides. It knows bytes only: what they mean is checked with `check_embedding` or
+    `check_kv` by whoever takes them.
+    """
+
+    @property
+    def kind(self) -> str:
+        """Its name in handles: 'shm', 'tcp' or 'file'."""
+        ...
+
+    @property
+    def num_offered(self) -> int:
+        """Tensors that others may take from this process now."""
+        ...
+
+    def put(self, key: str, data: Buffer, *, ttl_s: float) -> str:
+        """Offer a copy of contiguous bytes for `ttl_s`; returns their address. A key that is there is renewed.
+
+        Raises:
+            OverloadedError: The quota is used up by what has not expired.
+        """
+        ...
+
+    def get(self, address: str, num_bytes: int, *, timeout_s: float) -> Buffer:
+        """Take what another process offers: read-only bytes, good for as long as the caller keeps the buffer.
+
+        The address comes from outside and is trusted in nothing.
+
+        Raises:
+            HandleExpiredError: It is not offered any more, or its process is gone.
+            TransferError: Malformed address, or the bytes did not arrive whole and in time.
+        """
+        ...
+
+    def drop(self, key: str) -> None:
+        """Stop offering a tensor. Harmless when it is not offered."""
+        ...
+
+    def close(self) -> None:
+        """Stop offering everything and free it."""
+        ...
+
+
 def embedding_key(identity: str, model_revision: str, processor_revision: str) -> str:
     """Identity of an embedding: the medium's bytes, and everything else that shapes the result."""
     return f"{identity}:{model_revision}:{processor_revision}"

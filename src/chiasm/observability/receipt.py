@@ -23,6 +23,7 @@ STAGES = (
     "transfer",  # embedding from producer to consumer
     "prefill_queue",  # waiting for a slot and for step budget
     "prefill",  # steps that computed this prompt
+    "kv_transfer",  # keys and values from the prefilling to the decoding worker
     "first_token",  # sampling to the first event leaving the gateway
 )
 """Stages before the first token, in path order. Time after it is `decode_s`."""
@@ -39,6 +40,24 @@ class Span(msgspec.Struct, frozen=True):
     def shifted(self, by_s: float) -> "Span":
         """The same span on a clock whose zero is `by_s` seconds earlier."""
         return Span(self.stage, self.start_s + by_s, self.end_s + by_s, self.item)
+
+
+class Attempt(msgspec.Struct, frozen=True, kw_only=True):
+    """One try of one stage on one worker. `outcome` is 'ok' or an error code; `items` are media positions."""
+
+    stage: str
+    worker: str
+    outcome: str
+    items: tuple[int, ...] = ()
+
+
+class Route(msgspec.Struct, frozen=True, kw_only=True):
+    """The way a request took. `reason` is a sentence with the numbers that decided; `attempts` are in order of end."""
+
+    path: str
+    policy: str
+    reason: str = ""
+    attempts: tuple[Attempt, ...] = ()
 
 
 class Receipt(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,7 +77,7 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
     num_cached_tokens: int = 0
     num_output_tokens: int = 0
     num_cached_embeddings: int = 0
-    path: str = "aggregated"
+    route: Route | None = None
     spans: tuple[Span, ...] = ()
 
 

@@ -5,7 +5,8 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-from chiasm.observability.receipt import Span
+from chiasm.observability.receipt import Route, Span
+from chiasm.protocol.kv import KvHandle
 from chiasm.protocol.media import CONTRACT_VERSION, MediaItem
 
 
@@ -73,7 +74,9 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
 class GenerateRequest(msgspec.Struct, frozen=True, kw_only=True):
     """A unit of work for a worker. `timeout_s` is what is left of the caller's deadline.
 
-    Without `stream`, events may come all at the end, which costs less.
+    Without `stream`, events may come all at the end, which costs less. With `hands_over_kv` the worker keeps the
+    prompt's keys and values for another one and names them in `RequestFinished.kv`; with `kv` it takes those of another
+    one instead of computing the prompt.
     """
 
     version: int = CONTRACT_VERSION
@@ -82,6 +85,8 @@ class GenerateRequest(msgspec.Struct, frozen=True, kw_only=True):
     items: tuple[MediaItem, ...] = ()
     sampling: SamplingParams = SamplingParams()
     stream: bool = True
+    hands_over_kv: bool = False
+    kv: KvHandle | None = None
     timeout_s: Annotated[float, Meta(gt=0)] = 120.0
 
 
@@ -127,6 +132,13 @@ class RequestFinished(msgspec.Struct, frozen=True, tag="finished"):
 
     usage: Usage
     spans: tuple[Span, ...] = ()
+    kv: KvHandle | None = None
 
 
-GenerateEvent = TokenEvent | ChoiceFinished | RequestFinished
+class RouteTaken(msgspec.Struct, frozen=True, tag="route"):
+    """Which way the request goes, known so far. May come several times, also before a failure; the last one counts."""
+
+    route: Route
+
+
+GenerateEvent = TokenEvent | ChoiceFinished | RequestFinished | RouteTaken

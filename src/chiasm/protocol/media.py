@@ -17,6 +17,16 @@ class InlineSource(msgspec.Struct, frozen=True, tag="inline"):
     data: bytes
 
 
+class SpoolSource(msgspec.Struct, frozen=True, tag="spool"):
+    """The encoded bytes as a file of the media spool that gateway and workers of one host share.
+
+    `name` is a name inside the reader's own spool folder, never a path: a worker opens nothing else on request.
+    """
+
+    name: Annotated[str, Meta(pattern=r"^[0-9a-z-]{1,128}$")]
+    num_bytes: Annotated[int, Meta(ge=1)]
+
+
 class EmbeddingMetadata(msgspec.Struct, frozen=True, kw_only=True):
     """What a consumer must know, and check, before it uses an embedding.
 
@@ -39,10 +49,14 @@ class EmbeddingMetadata(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class EmbeddingHandle(msgspec.Struct, frozen=True, kw_only=True, tag="embedding"):
-    """Names an embedding held by a connector. Good until `expires_at_s` on the producer's clock."""
+    """Names an embedding held by a connector. Good until `expires_at_s`, in Unix time of the producer.
+
+    `address` says where, in words that only connectors of the kind `connector` understand.
+    """
 
     connector: str
     key: str
+    address: Annotated[str, Meta(max_length=1024)] = ""
     metadata: EmbeddingMetadata
     expires_at_s: float | None = None
 
@@ -60,4 +74,4 @@ class MediaItem(msgspec.Struct, frozen=True, kw_only=True):
     width: Annotated[int, Meta(ge=1)]
     height: Annotated[int, Meta(ge=1)]
     is_animated: bool = False
-    source: InlineSource | EmbeddingHandle
+    source: InlineSource | SpoolSource | EmbeddingHandle

@@ -15,6 +15,7 @@ class WorkerInfo(msgspec.Struct, frozen=True, kw_only=True):
     """Who a worker is; fixed while it lives."""
 
     version: int = CONTRACT_VERSION
+    name: str = "local"
     model: str
     family: str
     roles: tuple[Role, ...]

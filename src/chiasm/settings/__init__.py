@@ -3,7 +3,15 @@
 A room's constructor takes its own section, never the whole `Settings`. Environment variables are read only here.
 """
 
-from chiasm.settings.sections import EngineSettings, GatewaySettings, MediaSettings, ObservabilitySettings, Settings
+from chiasm.settings.sections import (
+    EngineSettings,
+    GatewaySettings,
+    MediaSettings,
+    ObservabilitySettings,
+    RoutingSettings,
+    Settings,
+    TransferSettings,
+)
 from chiasm.settings.sources import ResolvedSettings, resolve
 
 __all__ = [
@@ -12,6 +20,8 @@ __all__ = [
     "MediaSettings",
     "ObservabilitySettings",
     "ResolvedSettings",
+    "RoutingSettings",
     "Settings",
+    "TransferSettings",
     "resolve",
 ]

@@ -74,6 +74,13 @@ class MediaSettings(Section, frozen=True, kw_only=True):
     max_decoding_pixels: Annotated[
         int, Meta(ge=1, description="Pixels being decoded at once over all requests; more wait.")
     ] = 160_000_000
+    spool_directory: Annotated[
+        str, Meta(description="Folder for media on their way to workers of this host; empty: one of its own in memory.")
+    ] = ""
+    max_spool_bytes: Annotated[int, Meta(ge=1, description="Media kept in the spool at once; more get 429.")] = 2**30
+    spool_ttl_s: Annotated[
+        float, Meta(gt=0, description="Time after which a file of the spool goes, whoever still counts on it.")
+    ] = 600.0
 
 
 class EngineSettings(Section, frozen=True, kw_only=True):
@@ -114,6 +121,61 @@ class EngineSettings(Section, frozen=True, kw_only=True):
     ] = True
 
 
+class TransferSettings(Section, frozen=True, kw_only=True):
+    """Tensors on their way between workers: embeddings from encoders, keys and values from prefill to decode."""
+
+    connector: Annotated[
+        Literal["shm", "tcp", "file"],
+        Meta(description="shm: shared memory of one host; tcp: any host; file: a shared folder, for debugging."),
+    ] = "shm"
+    host: Annotated[str, Meta(description="Address at which other workers reach this one's tensors (tcp).")] = (
+        "127.0.0.1"
+    )
+    directory: Annotated[str, Meta(description="Shared folder of the file connector.")] = ""
+    max_bytes: Annotated[int, Meta(ge=2**20, description="Tensors offered to other workers at once.")] = 512 * 2**20
+    ttl_s: Annotated[float, Meta(gt=0, description="Time for which a tensor is offered.")] = 60.0
+    timeout_s: Annotated[float, Meta(gt=0, description="Time to take one tensor over.")] = 5.0
+
+
+class RoutingSettings(Section, frozen=True, kw_only=True):
+    """Which workers there are and which way requests take among them."""
+
+    topology: Annotated[
+        Literal["local", "agg", "e-pd", "e-p-d", "auto"],
+        Meta(
+            description="local: one worker in the server's process; agg: whole workers; e-pd, e-p-d: split stages; "
+            "auto: whole workers that encode for each other where that is predicted to be faster."
+        ),
+    ] = "local"
+    workers: Annotated[int, Meta(ge=1, le=64, description="Worker processes of agg and auto.")] = 2
+    encoders: Annotated[int, Meta(ge=1, le=64, description="Encoder processes of e-pd and e-p-d.")] = 1
+    prefills: Annotated[int, Meta(ge=1, le=64, description="Prefill processes (with decode in e-pd).")] = 1
+    decodes: Annotated[int, Meta(ge=1, le=64, description="Decode processes of e-p-d.")] = 1
+    policy: Annotated[
+        Literal["round_robin", "least_work", "content", "adaptive"],
+        Meta(description="How a worker is chosen; adaptive predicts finish times from measured stage costs."),
+    ] = "adaptive"
+    forward: Annotated[
+        Literal["metadata", "raw"],
+        Meta(description="What prefill gets of encoded media: metadata only, or the media again (to compare)."),
+    ] = "metadata"
+    max_encode_attempts: Annotated[
+        int, Meta(ge=1, le=8, description="Encoders tried for one item before it is encoded locally or refused.")
+    ] = 2
+    local_encode: Annotated[
+        Literal["fallback", "never"],
+        Meta(description="Whether a prefill worker encodes from pixels when no encoder delivered."),
+    ] = "fallback"
+    health_interval_s: Annotated[float, Meta(gt=0, description="Time between looks at a worker's load.")] = 0.5
+    probe_interval_s: Annotated[float, Meta(gt=0, description="Time between real tiny requests to an idle worker.")] = (
+        15.0
+    )
+    probe_timeout_s: Annotated[float, Meta(gt=0, description="Time for such a request.")] = 10.0
+    restart_backoff_s: Annotated[
+        float, Meta(gt=0, description="First pause before a dead worker is started again; doubles up to 60 s.")
+    ] = 0.5
+
+
 class ObservabilitySettings(Section, frozen=True, kw_only=True):
     """Logs."""
 
@@ -128,4 +190,6 @@ class Settings(Section, frozen=True, kw_only=True):
     gateway: GatewaySettings = GatewaySettings()
     media: MediaSettings = MediaSettings()
     engine: EngineSettings = EngineSettings()
+    transfer: TransferSettings = TransferSettings()
+    routing: RoutingSettings = RoutingSettings()
     observability: ObservabilitySettings = ObservabilitySettings()

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable
 
-from chiasm.observability.receipt import Receipt, Span, StageClock, attribute
-from chiasm.protocol.generation import GenerateEvent, RequestFinished, Usage
+from chiasm.observability.receipt import Receipt, Route, Span, StageClock, attribute
+from chiasm.protocol.generation import GenerateEvent, RequestFinished, RouteTaken, Usage
 
 FINISHED = "finished"
 _NOTHING = Usage(num_prompt_tokens=0, num_output_tokens=0)
@@ -17,6 +17,7 @@ class Account:
         self._model = model
         self._dispatched_s = 0.0
         self._ttft_s: float | None = None
+        self._route: Route | None = None
         self.clock = StageClock()
         self.usage = _NOTHING
         self.num_items = 0
@@ -31,9 +32,11 @@ class Account:
             self._ttft_s = self.clock.now_s()
 
     def add(self, batch: Iterable[GenerateEvent]) -> None:
-        """Take usage and spans from the ends of generations."""
+        """Take the route, and usage and spans from the ends of generations."""
         for event in batch:
-            if isinstance(event, RequestFinished):
+            if isinstance(event, RouteTaken):
+                self._route = event.route
+            elif isinstance(event, RequestFinished):
                 self.usage = _sum(self.usage, event.usage)
                 spans = [span.shifted(self._dispatched_s) for span in event.spans]
                 self.clock.spans.extend(spans)
@@ -62,6 +65,7 @@ class Account:
             num_cached_tokens=usage.num_cached_tokens,
             num_output_tokens=usage.num_output_tokens,
             num_cached_embeddings=usage.num_cached_embeddings,
+            route=self._route,
             spans=tuple(sorted(self.clock.spans, key=_start)),
         )
 
