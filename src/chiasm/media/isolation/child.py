@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from chiasm.errors import MediaDecodeError, MediaError, MediaTooLargeError
-from chiasm.media.isolation.wire import ArrayHead, Done, Failed, Job, Link, Ready, bytes_of
+from chiasm.media.isolation.wire import ArrayHead, Done, Failed, Job, Link, Ready, Taken, bytes_of
 from chiasm.media.picture.decode import decode_picture
 from chiasm.settings import MediaSettings
 
@@ -41,6 +41,7 @@ def _serve(link: Link) -> None:
         # The owner kills a process that is late. Should the owner be gone, the alarm does: its default action works
         # also where a library holds the interpreter.
         signal.setitimer(signal.ITIMER_REAL, settings.decode_timeout_s + _GRACE_S)
+        link.send(Taken())
         head, arrays = decoder.reply(job, bytes(preparer), bytes(data))
         signal.setitimer(signal.ITIMER_REAL, 0)
         link.send(head, [bytes_of(array) for array in arrays])

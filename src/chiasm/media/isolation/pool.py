@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from chiasm.errors import EngineError, MediaDecodeError, MediaError, error_class
-from chiasm.media.isolation.wire import Done, Failed, Job, Link, Ready, num_array_bytes
+from chiasm.media.isolation.wire import Done, Failed, Job, Link, Ready, Taken, num_array_bytes
 from chiasm.media.prepare.base import ImagePreparer, PreparedImage
 from chiasm.observability.receipt import StageClock
 from chiasm.protocol.media import MediaItem
@@ -21,6 +21,8 @@ from chiasm.settings import MediaSettings
 logger = logging.getLogger(__name__)
 _START_TIMEOUT_S = 60.0
 _EXIT_TIMEOUT_S = 10.0
+_BROKEN = (TimeoutError, EOFError, OSError, ValueError)
+"""What a process does that must be replaced."""
 _PROGRAM = (
     "import sys; sys.path[:] = sys.argv[2:]; from chiasm.media.isolation.child import main; main(int(sys.argv[1]))"
 )
@@ -54,33 +56,41 @@ class DecoderProcess:
         """Whether it still runs."""
         return self._process.poll() is None
 
-    def wait_ready(self) -> None:
-        """Wait until it can take pictures. Raises `EngineError` when it cannot be started."""
-        if self._is_ready:
-            return
-        self._link.expire_in(_START_TIMEOUT_S)
-        try:
-            self._link.send(self._settings)
-            self._link.receive(Ready)
-        except (OSError, EOFError, ValueError) as error:
-            raise EngineError(
-                "A decoder process could not be started", hint="Set media.decoder to 'threads'"
-            ) from error
-        self._is_ready = True
+    def hand_over(self, item: MediaItem, data: bytes, pickled_preparer: bytes) -> None:
+        """Wait until it has started, give it a picture and return when it has taken it.
 
-    def decode(
-        self, item: MediaItem, data: bytes, preparer: ImagePreparer
-    ) -> tuple[Done | Failed, list[NDArray[np.generic]]]:
-        """Return its reply. Raises `TimeoutError`, `EOFError`, `OSError` or `ValueError` when it must be replaced."""
-        pickled = pickle.dumps(preparer)
+        Raises:
+            TimeoutError, EOFError, OSError, ValueError: It did not take the picture and must be replaced.
+            EngineError: It takes too long to start, as another one would.
+        """
+        self._wait_ready()
         self._link.expire_in(self._settings.decode_timeout_s)
-        self._link.send(Job(item.width, item.height, len(pickled), len(data)), (pickled, data))
+        self._link.send(Job(item.width, item.height, len(pickled_preparer), len(data)), (pickled_preparer, data))
+        self._link.receive(Taken)
+
+    def reply(self) -> tuple[Done | Failed, list[NDArray[np.generic]]]:
+        """Return what became of the picture that it took.
+
+        Raises `TimeoutError`, `EOFError`, `OSError` or `ValueError` when it must be replaced.
+        """
+        self._link.expire_in(self._settings.decode_timeout_s)
         reply = self._link.receive(Done | Failed)  # type: ignore[arg-type]  # a union is no type to mypy
         if isinstance(reply, Failed):
             return reply, []
         if num_array_bytes(reply.arrays) > self._settings.max_decoder_bytes:
             raise ValueError("arrays beyond the memory that it has")
         return reply, [self._link.receive_array(head) for head in reply.arrays]
+
+    def _wait_ready(self) -> None:
+        if self._is_ready:
+            return
+        self._link.expire_in(_START_TIMEOUT_S)
+        try:
+            self._link.send(self._settings)
+            self._link.receive(Ready)
+        except TimeoutError:
+            raise _not_started(f"A decoder process did not start within {_START_TIMEOUT_S:g} s") from None
+        self._is_ready = True
 
     def stop(self) -> int:
         """End it, whatever it is at. Returns its exit status, that of a signal negative."""
@@ -114,14 +124,10 @@ class ProcessPool:
             MediaError: The picture is refused, or its decoder crashed or took too long.
             EngineError: No process could be started.
         """
-        process = self._take()
+        process = self._handed_over(item, data, pickle.dumps(preparer))
         try:
-            process.wait_ready()
-            reply, arrays = process.decode(item, data, preparer)
-        except EngineError:
-            process.stop()
-            raise
-        except (TimeoutError, EOFError, OSError, ValueError) as error:
+            reply, arrays = process.reply()
+        except _BROKEN as error:
             raise self._replaced(process, error) from None
         self._give_back(process)
         if isinstance(reply, Failed):
@@ -139,6 +145,28 @@ class ProcessPool:
             idle, self._idle = self._idle, []
         for process in idle:
             process.stop()
+
+    def _handed_over(self, item: MediaItem, data: bytes, pickled_preparer: bytes) -> DecoderProcess:
+        """Return a process that has taken the picture.
+
+        One that ended while idle may look alive for a moment, so only taking the picture proves that a process lives;
+        one that does not take it gives way to the next. All idle ones may have ended, but not a new one, too.
+        """
+        for _ in range(self._settings.decode_threads + 1):
+            process = self._take()
+            try:
+                process.hand_over(item, data, pickled_preparer)
+            except EngineError:
+                process.stop()
+                raise
+            except _BROKEN as error:
+                status = process.stop()
+                logger.warning("A decoder process took no picture: %s, status %d", type(error).__name__, status)
+                with self._lock:
+                    self.num_replaced += 1
+            else:
+                return process
+        raise _not_started("Decoder processes end before they take a picture")
 
     def _take(self) -> DecoderProcess:
         with self._lock:
@@ -170,6 +198,10 @@ class ProcessPool:
         if isinstance(error, EOFError | OSError) and status < 0:
             return MediaDecodeError(f"The decoder crashed on this picture: {signal.strsignal(-status)}")
         return MediaDecodeError("The decoder gave no usable reply for this picture")
+
+
+def _not_started(message: str) -> EngineError:
+    return EngineError(message, hint="Set media.decoder to 'threads'")
 
 
 def _rebuilt(failed: Failed) -> MediaError:

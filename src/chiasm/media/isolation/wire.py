@@ -31,6 +31,10 @@ class Job(msgspec.Struct, frozen=True):
     num_data_bytes: int
 
 
+class Taken(msgspec.Struct, frozen=True, tag="taken"):
+    """The process has received the picture whole. Only from here on can the picture be to blame for its end."""
+
+
 class ArrayHead(msgspec.Struct, frozen=True):
     """One array; its bytes follow, after those of the arrays before it."""
 
