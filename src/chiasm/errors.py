@@ -1,8 +1,8 @@
 """Every error Chiasm raises on purpose.
 
 A class carries a stable `code`; an instance carries a message (what happened, with the values), an optional
-`hint` (what to do) and an optional `param` (JSON pointer into the request). HTTP status codes are chosen only in
-`chiasm.gateway.errors`. Errors cross the wire as code + message + hint + param and are rebuilt by `error_class`.
+`hint` (what to do) and an optional `param` (JSON pointer into the request). Errors about one medium of a request also
+carry `item`, its position from 0. HTTP status codes are chosen only in `chiasm.gateway.errors`. Errors cross the wire as code + message + hint + param and are rebuilt by `error_class`.
 
 ChiasmError
   SettingsError
@@ -47,11 +47,14 @@ class ChiasmError(Exception):
     code: ClassVar[str] = "internal_error"
     retryable: ClassVar[bool] = False
 
-    def __init__(self, message: str, *, hint: str | None = None, param: str | None = None) -> None:
+    def __init__(
+        self, message: str, *, hint: str | None = None, param: str | None = None, item: int | None = None
+    ) -> None:
         super().__init__(message)
         self.message = message
         self.hint = hint
         self.param = param
+        self.item = item
 
 
 class SettingsError(ChiasmError):
@@ -119,15 +122,9 @@ class ContextLengthError(RequestError):
 
 
 class MediaError(RequestError):
-    """One item of a request cannot be used. `item` is its position in the request, from 0."""
+    """One item of a request cannot be used."""
 
     code = "media_error"
-
-    def __init__(
-        self, message: str, *, hint: str | None = None, param: str | None = None, item: int | None = None
-    ) -> None:
-        super().__init__(message, hint=hint, param=param)
-        self.item = item
 
 
 class MediaFetchError(MediaError):

@@ -3,15 +3,15 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from chiasm.errors import MediaError
+from chiasm.errors import MediaError, TransferError
 
 
 @contextmanager
 def naming_item(index: int, param: str | None = None) -> Iterator[None]:
-    """Re-raise a `MediaError` from the block with the item's index in message and field, and with `param`."""
+    """Re-raise a media or transfer error from the block with the item's index in message and field, and with `param`."""
     try:
         yield
-    except MediaError as error:
+    except (MediaError, TransferError) as error:
         if error.item is not None:
             raise
         raise type(error)(

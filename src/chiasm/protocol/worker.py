@@ -5,6 +5,7 @@ from typing import Literal, Protocol
 
 import msgspec
 
+from chiasm.observability.receipt import Span
 from chiasm.protocol.generation import GenerateEvent, GenerateRequest
 from chiasm.protocol.media import CONTRACT_VERSION, EmbeddingHandle, MediaItem
 
@@ -39,6 +40,8 @@ class WorkerStats(msgspec.Struct, frozen=True, kw_only=True):
     num_cached_embeddings: int
     num_held_embeddings: int
     num_open_requests: int
+    num_pinned_blocks: int = 0
+    num_offered_tensors: int = 0
     totals: dict[str, float]
 
 
@@ -52,9 +55,13 @@ class EncodeRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class EncodeResponse(msgspec.Struct, frozen=True, kw_only=True):
-    """One handle per item, in order; the same identity twice gives the same handle twice."""
+    """One handle per item, in order; the same identity twice gives the same handle twice.
+
+    `spans` count from the moment the worker received the request.
+    """
 
     handles: tuple[EmbeddingHandle, ...]
+    spans: tuple[Span, ...] = ()
 
 
 class Worker(Protocol):
