@@ -2,67 +2,112 @@
 
 from collections import OrderedDict
 from collections.abc import Sequence
+from threading import Lock
 
 
 class BlockPool:
     """A fixed number of places for prefix blocks, least recently used one out first.
 
-    The owner copies a block's content before it asks for anything else, so nothing is pinned between calls.
-    Within one prefix the last block counts as least recently used: a chain is given up from its end.
+    The owner alone matches and inserts, and copies a block's content before it asks for anything else; other threads
+    may pin. Within one prefix the last block counts as least recently used: a chain is given up from its end.
     """
 
     def __init__(self, num_blocks: int) -> None:
         self._free = list(range(num_blocks - 1, -1, -1))
-        self._places: OrderedDict[bytes, int] = OrderedDict()
+        self._places: dict[bytes, int] = {}
+        self._idle: OrderedDict[bytes, None] = OrderedDict()  # held and not pinned, next to leave first
+        self._num_pins: dict[bytes, int] = {}
+        self._lock = Lock()
         self.num_blocks = num_blocks
         self.num_evicted = 0
 
     def __len__(self) -> int:
         return len(self._places)
 
+    @property
+    def num_pinned(self) -> int:
+        """Blocks that must stay."""
+        return len(self._num_pins)
+
     def match(self, hashes: Sequence[bytes]) -> list[int]:
         """Places of the longest held prefix of `hashes`."""
-        places = []
-        for key in hashes:
-            place = self._places.get(key)
-            if place is None:
-                break
-            places.append(place)
-        self._touch(hashes[: len(places)])
-        return places
+        with self._lock:
+            held = self._held(hashes)
+            self._touch(held)
+            return [self._places[key] for key in held]
+
+    def pin(self, hashes: Sequence[bytes]) -> int:
+        """Keep the longest held prefix of `hashes` until `unpin`; returns its number of blocks."""
+        with self._lock:
+            held = self._held(hashes)
+            for key in held:
+                self._num_pins[key] = self._num_pins.get(key, 0) + 1
+                self._idle.pop(key, None)
+            return len(held)
+
+    def unpin(self, hashes: Sequence[bytes]) -> None:
+        """Undo a `pin` of exactly these blocks."""
+        with self._lock:
+            for key in reversed(hashes):
+                self._num_pins[key] -= 1
+                if not self._num_pins[key]:
+                    del self._num_pins[key]
+                    self._idle[key] = None
 
     def insert(self, hashes: Sequence[bytes]) -> list[tuple[int, int]]:
         """Take places for those blocks of a prefix that are not held yet.
 
-        Returns (position in `hashes`, place) pairs to be filled by the caller at once. A prefix longer than the pool
-        keeps its start.
+        Returns (position in `hashes`, place) pairs to be filled by the caller at once. A prefix longer than what is
+        free or not pinned keeps its start.
         """
-        kept = hashes[: self.num_blocks]
-        self._touch([key for key in kept if key in self._places])
-        missing = [(i, key) for i, key in enumerate(kept) if key not in self._places]
-        fresh = [(i, self._take(key)) for i, key in missing]
-        self._touch(kept)
-        return fresh
+        with self._lock:
+            kept = hashes[: self.num_blocks]
+            self._touch([key for key in kept if key in self._places])
+            fresh, mine = [], frozenset(kept)
+            for i, key in enumerate(kept):
+                if key not in self._places:
+                    place = self._take(mine)
+                    if place is None:
+                        break
+                    self._places[key] = place
+                    fresh.append((i, place))
+            self._touch([key for key in kept if key in self._places])
+            return fresh
 
     def clear(self) -> None:
-        """Forget everything."""
-        self._free.extend(self._places.values())
-        self._places.clear()
+        """Forget everything that is not pinned."""
+        with self._lock:
+            while self._idle:
+                key, _ = self._idle.popitem()
+                self._free.append(self._places.pop(key))
 
     def check_invariants(self) -> None:
-        """Every place is either free or held once."""
-        places = sorted([*self._free, *self._places.values()])
-        assert places == list(range(self.num_blocks)), places
+        """Every place is either free or held once; every held block is either pinned or may leave."""
+        with self._lock:
+            places = sorted([*self._free, *self._places.values()])
+            assert places == list(range(self.num_blocks)), places
+            assert {*self._idle, *self._num_pins} == {*self._places}
+            assert not {*self._idle} & {*self._num_pins}
 
-    def _take(self, key: bytes) -> int:
+    def _held(self, hashes: Sequence[bytes]) -> Sequence[bytes]:
+        for i, key in enumerate(hashes):
+            if key not in self._places:
+                return hashes[:i]
+        return hashes
+
+    def _take(self, kept: frozenset[bytes]) -> int | None:
+        """A free place, or that of a block which is neither pinned nor part of the prefix being kept."""
         if self._free:
-            place = self._free.pop()
-        else:
-            _, place = self._places.popitem(last=False)
-            self.num_evicted += 1
-        self._places[key] = place
-        return place
+            return self._free.pop()
+        oldest = next(iter(self._idle), None)
+        if oldest is None or oldest in kept:
+            return None
+        del self._idle[oldest]
+        self.num_evicted += 1
+        return self._places.pop(oldest)
 
     def _touch(self, hashes: Sequence[bytes]) -> None:
         for key in reversed(hashes):
-            self._places.move_to_end(key)
+            if key not in self._num_pins:
+                self._idle[key] = None
+                self._idle.move_to_end(key)

@@ -44,14 +44,50 @@ def test_an_empty_pool_holds_nothing():
     assert pool.match(chain("a", 2)) == []
 
 
-@given(st.lists(st.tuples(st.sampled_from("abcd"), st.integers(0, 9), st.booleans()), max_size=60))
+def test_pinned_blocks_stay_until_unpinned_as_often():
+    pool = BlockPool(4)
+    pool.insert(chain("a", 2))
+    assert [pool.pin(chain("a", 5)), pool.pin(chain("a", 1))] == [2, 1]
+    assert [i for i, _ in pool.insert(chain("b", 4))] == [0, 1]
+    assert len(pool.match(chain("a", 2))) == 2
+    pool.unpin(chain("a", 2))
+    assert pool.num_pinned == 1
+    pool.insert(chain("c", 3))
+    assert len(pool.match(chain("a", 2))) == 1
+    pool.unpin(chain("a", 1))
+    pool.insert(chain("d", 4))
+    assert pool.match(chain("a", 2)) == []
+    assert pool.num_pinned == 0
+
+
+def test_a_pool_of_pinned_blocks_takes_nothing_more():
+    pool = BlockPool(2)
+    pool.insert(chain("a", 2))
+    pool.pin(chain("a", 2))
+    assert pool.insert(chain("b", 2)) == []
+    pool.clear()
+    assert len(pool) == 2
+
+
+_OPERATIONS = st.tuples(
+    st.sampled_from("abcd"), st.integers(0, 9), st.sampled_from(["insert", "match", "pin", "unpin"])
+)
+
+
+@given(st.lists(_OPERATIONS, max_size=60))
 def test_places_are_never_lost_nor_given_twice(operations):
     pool = BlockPool(6)
     content: dict[int, bytes] = {}
-    for name, length, is_insert in operations:
+    pinned: list[list[bytes]] = []
+    for name, length, operation in operations:
         hashes = chain(name, length)
-        if is_insert:
+        if operation == "insert":
             content.update({place: hashes[i] for i, place in pool.insert(hashes)})
-        else:
+        elif operation == "match":
             assert [content[place] for place in pool.match(hashes)] == hashes[: len(pool.match(hashes))]
+        elif operation == "pin":
+            pinned.append(hashes[: pool.pin(hashes)])
+        elif pinned:
+            pool.unpin(pinned.pop(0))
         pool.check_invariants()
+        assert all(len(pool.match(hashes)) == len(hashes) for hashes in pinned)
