@@ -1,7 +1,5 @@
 """Redirects, where some are allowed: every hop is judged like a URL of its own; canaries count connections."""
 
-import time
-
 import pytest
 
 from chiasm.errors import MediaError, MediaFetchError, MediaRefusedError, MediaTooLargeError
@@ -182,10 +180,8 @@ async def test_open_and_closed_inner_ports_look_alike(server, canary, collect):
 
 async def test_the_deadline_spans_all_hops(server, collect):
     server.behaviours |= {f"/{i}": slow(redirect(f"/{i + 1}"), 0.2) for i in range(10)}
-    started = time.monotonic()
     with pytest.raises(MediaFetchError, match=r"did not deliver within 0\.5 s"):
         await collect("/0", fetch_timeout_s=0.5)
-    assert time.monotonic() - started < 10
     assert len(server.requests) <= 4
 
 

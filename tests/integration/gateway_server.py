@@ -9,6 +9,8 @@ from chiasm.launch.server import address_of, bind, serve_app
 from chiasm.settings import GatewaySettings
 from tests.fakes import FakeIngest, FakeWorker
 
+PATIENCE_S = 30.0  # for what happens at once, unless the machine has other work
+
 
 class Running:
     """A server under test."""
@@ -27,13 +29,13 @@ class Running:
 
     async def __aenter__(self):
         ready = asyncio.Event()
-        self.task = asyncio.create_task(serve_app(self.app, self.listener, self.settings, self.stop, ready.set))
-        await asyncio.wait_for(ready.wait(), 10)
+        self.task = asyncio.create_task(serve_app(self.app, self.gateway, self.listener, self.settings, self.stop, ready.set))
+        await asyncio.wait_for(ready.wait(), PATIENCE_S)
         return self
 
     async def __aexit__(self, *_):
         self.stop.set()
-        await asyncio.wait_for(self.task, 30)
+        await asyncio.wait_for(self.task, 2 * PATIENCE_S)
 
     def outcomes(self):
         """Requests that ended, by outcome."""
@@ -53,14 +55,14 @@ class Running:
             if sample.name == "chiasm_requests_received_total"
         )
 
-    async def until_idle(self, timeout_s=5.0):
+    async def until_idle(self, timeout_s=PATIENCE_S):
         """Wait until nothing is open anywhere; fails when that does not happen."""
         await until(
             lambda: not (self.gateway.admission.num_open or self.worker.num_open or self.ingest.num_open), timeout_s
         )
         assert self.gateway.admission.num_running == 0
 
-    async def until_ended(self, count, timeout_s=5.0):
+    async def until_ended(self, count, timeout_s=PATIENCE_S):
         """Wait until so many requests have ended."""
         await until(lambda: sum(self.outcomes().values()) >= count, timeout_s)
 
@@ -69,7 +71,7 @@ class Running:
         return await asyncio.open_connection("127.0.0.1", self.port)
 
 
-async def until(condition, timeout_s=5.0):
+async def until(condition, timeout_s=PATIENCE_S):
     """Wait for a condition that nothing announces."""
     async with asyncio.timeout(timeout_s):
         while not condition():  # noqa: ASYNC110 - what is waited for knows nothing of tests
@@ -95,14 +97,14 @@ def post_bytes(body: bytes, path="/v1/chat/completions", headers=()):
 
 async def read_response(reader):
     """Status, headers and body of one response."""
-    head = (await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 10)).decode()
+    head = (await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), PATIENCE_S)).decode()
     status = int(head.split(" ", 2)[1])
     headers = {k.lower(): v.strip() for k, _, v in (line.partition(":") for line in head.split("\r\n")[1:] if line)}
     if "content-length" in headers:
-        body = await asyncio.wait_for(reader.readexactly(int(headers["content-length"])), 10)
+        body = await asyncio.wait_for(reader.readexactly(int(headers["content-length"])), PATIENCE_S)
     else:
         body = b""
-        while size := int((await asyncio.wait_for(reader.readline(), 10)).strip(), 16):
+        while size := int((await asyncio.wait_for(reader.readline(), PATIENCE_S)).strip(), 16):
             body += (await reader.readexactly(size + 2))[:-2]
         await reader.readline()
     return status, headers, body

@@ -6,7 +6,7 @@ import json
 import pytest
 
 from tests.fakes import by_prompt, hang, token
-from tests.integration.gateway_server import connected, post_bytes, read_response, reset, running, until
+from tests.integration.gateway_server import PATIENCE_S, connected, post_bytes, read_response, reset, running, until
 
 
 def ask(text, *urls, **fields):
@@ -30,8 +30,7 @@ async def test_in_the_middle_of_the_body(how):
     async with running() as server, connected(server) as (_, writer):
         writer.write(ask("x" * 500)[:300])
         await writer.drain()
-        await asyncio.sleep(0.05)
-        assert server.gateway.admission.num_open == 1
+        await until(lambda: server.gateway.admission.num_open == 1)
         LEAVE[how](writer)
         await server.until_idle()
         assert server.outcomes() == {"cancelled": 1}
@@ -42,7 +41,7 @@ async def test_in_the_middle_of_the_body(how):
 async def test_while_media_are_fetched(how):
     async with running() as server, connected(server) as (_, writer):
         writer.write(ask("x", "hang:1"))
-        await asyncio.wait_for(server.ingest.started.wait(), 5)
+        await asyncio.wait_for(server.ingest.started.wait(), PATIENCE_S)
         LEAVE[how](writer)
         await server.until_idle()
         assert server.ingest.num_cancelled == 1
@@ -55,7 +54,7 @@ async def test_while_waiting_in_the_queue():
     async with running(by_prompt(), max_running_requests=1) as server:
         async with connected(server) as (_, first):
             first.write(ask("hang 0"))
-            await asyncio.wait_for(server.worker.started.wait(), 5)
+            await asyncio.wait_for(server.worker.started.wait(), PATIENCE_S)
             async with connected(server) as (_, second):
                 second.write(ask("second"))
                 await until(lambda: server.gateway.admission.num_queued == 1)
@@ -71,7 +70,7 @@ async def test_while_waiting_in_the_queue():
 async def test_before_the_first_token(how, stream):
     async with running(by_prompt()) as server, connected(server) as (_, writer):
         writer.write(ask("hang 0", stream=stream))
-        await asyncio.wait_for(server.worker.started.wait(), 5)
+        await asyncio.wait_for(server.worker.started.wait(), PATIENCE_S)
         LEAVE[how](writer)
         await server.until_idle()
         assert (server.worker.num_cancelled, server.outcomes()) == (1, {"cancelled": 1})
@@ -82,7 +81,7 @@ async def test_before_the_first_token(how, stream):
 async def test_in_the_middle_of_a_stream(how):
     async with running(by_prompt()) as server, connected(server) as (reader, writer):
         writer.write(ask("hang 3 x", stream=True))
-        await asyncio.wait_for(reader.readuntil(b'"content":" x"'), 5)
+        await asyncio.wait_for(reader.readuntil(b'"content":" x"'), PATIENCE_S)
         LEAVE[how](writer)
         await server.until_idle()
         assert (server.worker.num_cancelled, server.outcomes()) == (1, {"cancelled": 1})
@@ -99,9 +98,9 @@ async def test_a_client_that_never_reads_meets_the_deadline():
 
     async with running(endless) as server, connected(server) as (reader, writer):
         writer.write(ask("x", stream=True, chiasm={"timeout_s": 1.0}))
-        await asyncio.wait_for(server.worker.started.wait(), 5)
+        await asyncio.wait_for(server.worker.started.wait(), PATIENCE_S)
         reader._transport.pause_reading()
-        await server.until_ended(1, timeout_s=10)
+        await server.until_ended(1, timeout_s=PATIENCE_S)
         assert server.outcomes() == {"deadline_exceeded": 1}
         await server.until_idle()
 

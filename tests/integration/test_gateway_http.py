@@ -6,7 +6,7 @@ import json
 import pytest
 
 from tests.fakes import say
-from tests.integration.gateway_server import connected, post_bytes, read_response, running
+from tests.integration.gateway_server import PATIENCE_S, connected, post_bytes, read_response, running
 
 ASK = json.dumps({"messages": [{"role": "user", "content": "a b"}]}).encode()
 
@@ -57,7 +57,7 @@ async def test_expect_100_continue():
     async with running() as server, connected(server) as (reader, writer):
         head, _, body = post_bytes(ASK, headers=["Expect: 100-continue"]).partition(b"\r\n\r\n")
         writer.write(head + b"\r\n\r\n")
-        assert b"100 Continue" in await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 5)
+        assert b"100 Continue" in await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), PATIENCE_S)
         writer.write(body)
         assert (await read_response(reader))[0] == 200
 
@@ -76,7 +76,7 @@ async def test_broken_framing_harms_nobody(message):
     async with running() as server:
         async with connected(server) as (reader, writer):
             writer.write(message + b"\r\n\r\n")
-            answer = await asyncio.wait_for(reader.read(4096), 5)
+            answer = await asyncio.wait_for(reader.read(4096), PATIENCE_S)
             assert not answer or int(answer.split(b" ", 2)[1]) >= 400
         async with connected(server) as (reader, writer):
             writer.write(post_bytes(ASK))
@@ -107,7 +107,7 @@ async def test_no_spelling_of_a_path_gets_round_the_key():
 async def test_a_head_that_never_ends_is_not_waited_for(start):
     async with running(keep_alive_s=0.2) as server, connected(server) as (reader, writer):
         writer.write(start)
-        assert await asyncio.wait_for(reader.read(), 5) == b""
+        assert await asyncio.wait_for(reader.read(), PATIENCE_S) == b""
 
 
 async def test_a_head_that_drips_has_one_deadline():
@@ -122,10 +122,10 @@ async def test_a_head_that_drips_has_one_deadline():
 
 
 async def test_the_deadline_of_a_head_is_not_that_of_a_request():
-    async with running(say(0.2), keep_alive_s=0.1) as server, connected(server) as (reader, writer):
+    async with running(say(0.6), keep_alive_s=0.5) as server, connected(server) as (reader, writer):
         head, _, body = post_bytes(ASK).partition(b"\r\n\r\n")
         writer.write(head + b"\r\n\r\n" + body[:5])
-        await asyncio.sleep(0.3)
+        await asyncio.sleep(0.8)
         writer.write(body[5:])
         assert (await read_response(reader))[0] == 200
 
@@ -138,7 +138,7 @@ async def test_an_endless_head_is_refused(line):
             for start in range(0, len(line), 65_536):
                 writer.write(line[start : start + 65_536])
                 await asyncio.sleep(0.001)
-            answer = await asyncio.wait_for(reader.read(4096), 5)
+            answer = await asyncio.wait_for(reader.read(4096), PATIENCE_S)
             assert answer.split(b" ", 2)[1] in (b"431", b"400")
         async with connected(server) as (reader, writer):
             writer.write(post_bytes(ASK))
