@@ -76,7 +76,7 @@ async def main() -> None:
     def ready() -> None:
         print(address_of(listener), flush=True)
 
-    await serve_app(app, listener, settings.gateway, asyncio.Event(), ready)
+    await serve_app(app, app.state.gateway, listener, settings.gateway, asyncio.Event(), ready)
 
 
 if __name__ == "__main__":

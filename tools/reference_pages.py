@@ -18,9 +18,9 @@ from prometheus_client.metrics_core import Metric
 
 from chiasm.cli.app import app
 from chiasm.errors import ChiasmError
-from chiasm.gateway.errors import STATUS
 from chiasm.gateway.state import Gateway, Ingest
 from chiasm.observability.receipt import STAGES, Receipt
+from chiasm.protocol.openai.errors import STATUS
 from chiasm.protocol.worker import Worker, WorkerStats
 from chiasm.settings import GatewaySettings, Settings
 

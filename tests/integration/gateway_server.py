@@ -29,7 +29,9 @@ class Running:
 
     async def __aenter__(self):
         ready = asyncio.Event()
-        self.task = asyncio.create_task(serve_app(self.app, self.gateway, self.listener, self.settings, self.stop, ready.set))
+        self.task = asyncio.create_task(
+            serve_app(self.app, self.gateway, self.listener, self.settings, self.stop, ready.set)
+        )
         await asyncio.wait_for(ready.wait(), PATIENCE_S)
         return self
 

@@ -7,9 +7,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from chiasm.asgi.auth import Authentication
 from chiasm.errors import ChiasmError
-from chiasm.gateway.auth import Authentication
-from chiasm.gateway.errors import error_body, error_headers, fault_body, status_of
 from chiasm.gateway.exchange.endpoint import GenerationEndpoint
 from chiasm.gateway.openai.chat import ChatDialect
 from chiasm.gateway.openai.completions import CompletionDialect
@@ -19,6 +18,7 @@ from chiasm.gateway.routes.json_response import json_response
 from chiasm.gateway.routes.models import ModelRoutes
 from chiasm.gateway.routes.openapi import openapi
 from chiasm.gateway.state import Gateway, Ingest
+from chiasm.protocol.openai.errors import error_body, error_headers, fault_body, status_of
 from chiasm.protocol.worker import Worker
 from chiasm.settings import GatewaySettings
 

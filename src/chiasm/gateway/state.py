@@ -1,13 +1,12 @@
 """What all routes share."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 import msgspec
 
-from chiasm.errors import ChiasmError, ShuttingDownError
-from chiasm.gateway.admission import Admission
+from chiasm.asgi.admission import Admission
+from chiasm.asgi.interruptions import Interruptions
 from chiasm.gateway.aliases import MediaAliases
 from chiasm.gateway.receipts import ReceiptRing
 from chiasm.media.reference import MediaReference
@@ -29,14 +28,6 @@ class Ingest(Protocol):
         ...
 
 
-class Interruptible(Protocol):
-    """A request that can be ended from outside."""
-
-    def interrupt(self, error: ChiasmError) -> None:
-        """End it with `error`."""
-        ...
-
-
 class Gateway:
     """One served model and everything that is counted about it. Lives on one event loop."""
 
@@ -47,7 +38,7 @@ class Gateway:
         self.admission = Admission(settings.max_running_requests, settings.max_queued_requests)
         self.receipts = ReceiptRing(settings.max_receipts)
         self.aliases = MediaAliases()
-        self._interruptible: set[Interruptible] = set()
+        self.interruptions = Interruptions()
         self.metrics = GatewayMetrics(self._levels, self._worker_levels, self._worker_totals)
 
     @property
@@ -61,17 +52,7 @@ class Gateway:
 
     def abort(self) -> None:
         """End all open requests now, each with `ShuttingDownError`."""
-        for request in list(self._interruptible):
-            request.interrupt(ShuttingDownError("The server stopped before the request was finished"))
-
-    @contextmanager
-    def interruptible(self, request: Interruptible) -> Iterator[None]:
-        """Let `abort` reach a request inside the block."""
-        self._interruptible.add(request)
-        try:
-            yield
-        finally:
-            self._interruptible.discard(request)
+        self.interruptions.abort()
 
     def end(self, endpoint: str, receipt: Receipt) -> None:
         """Record the only ending of a request: counters, receipt, log line."""

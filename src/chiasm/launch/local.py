@@ -66,7 +66,7 @@ class LocalServer:
         ingest = MediaIngest(self._settings.media, self._preparer)
         app = create_app(self._worker, ingest, self._settings.gateway)
         try:
-            await serve_app(app, self._listener, self._settings.gateway, stop, on_ready)
+            await serve_app(app, app.state.gateway, self._listener, self._settings.gateway, stop, on_ready)
         finally:
             await ingest.aclose()
             await self._worker.aclose()

@@ -4,19 +4,52 @@ import asyncio
 import contextlib
 import socket
 from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Protocol
 
 import uvicorn
-from starlette.applications import Starlette
+from starlette.types import ASGIApp
 
+from chiasm.asgi.admission import Admission
 from chiasm.errors import EngineError, InvalidSettingError
-from chiasm.gateway.state import Gateway
 from chiasm.launch.connection import BoundedConnection
 from chiasm.observability.logs import LOGGER
-from chiasm.settings import GatewaySettings
 
 _BACKLOG = 2048
 _ABORT_TIMEOUT_S = 2.0
 _CLOSE_TIMEOUT_S = 2
+_UNIX = "unix:"
+
+
+class Drainable(Protocol):
+    """What an application keeps of its open requests: the gateway's state, or a worker's application."""
+
+    @property
+    def admission(self) -> Admission:
+        """Counts open requests."""
+        ...
+
+    def drain(self) -> None:
+        """Take no new requests."""
+        ...
+
+    def abort(self) -> None:
+        """End all open requests now."""
+        ...
+
+
+class ServingTimes(Protocol):
+    """The settings of a server; `GatewaySettings` has them."""
+
+    @property
+    def keep_alive_s(self) -> float:
+        """Idle time after which a connection is closed."""
+        ...
+
+    @property
+    def drain_timeout_s(self) -> float:
+        """How long open requests may finish."""
+        ...
 
 
 def bind(host: str, port: int) -> socket.socket:
@@ -43,8 +76,40 @@ def bind(host: str, port: int) -> socket.socket:
     return listener
 
 
+def bind_unix(path: str) -> socket.socket:
+    """Take a Unix socket that only this user may connect to. A socket left by a process that is gone is replaced.
+
+    Raises:
+        InvalidSettingError: Somebody listens there, something else is there, or the folder cannot be written.
+    """
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        if Path(path).is_socket() and not _is_listening(path):
+            Path(path).unlink()
+        listener.bind(path)
+        Path(path).chmod(0o600)  # nobody can connect before `listen`
+    except OSError as error:
+        listener.close()
+        raise InvalidSettingError(
+            f"Cannot listen on {path}: {error.strerror or error}", hint="Choose another, shorter path"
+        ) from error
+    listener.setblocking(False)
+    return listener
+
+
+def _is_listening(path: str) -> bool:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        try:
+            probe.connect(path)
+        except ConnectionRefusedError:
+            return False
+    return True
+
+
 def address_of(listener: socket.socket) -> str:
-    """The URL that reaches the listener from this machine."""
+    """The URL, or 'unix:' and a path, that reaches the listener from this machine."""
+    if listener.family == socket.AF_UNIX:
+        return f"{_UNIX}{listener.getsockname()}"
     host, port = listener.getsockname()[:2]
     if host in ("0.0.0.0", "::"):  # noqa: S104 - a comparison; nothing is bound here
         host = "localhost"
@@ -68,26 +133,27 @@ class _Server(uvicorn.Server):
 
 
 async def serve_app(
-    app: Starlette,
+    app: ASGIApp,
+    service: Drainable,
     listener: socket.socket,
-    settings: GatewaySettings,
+    times: ServingTimes,
     stop: asyncio.Event,
     on_ready: Callable[[], None],
 ) -> None:
     """Serve until `stop` is set, then drain.
 
-    Draining: `/ready` turns 503 and new requests are refused with `shutting_down` while those open finish, for at most
+    Draining: new requests are refused with `shutting_down` while those open finish, for at most
     `drain_timeout_s`. What is still open then ends with `shutting_down`, too.
     """
-    server = _Server(_configuration(app, settings))
+    server = _Server(_configuration(app, times))
     serving = asyncio.create_task(server.serve(sockets=[listener]))
     try:
         await _first(serving, server.listening)
         on_ready()
         await _first(serving, stop)
-        await _drain(app.state.gateway, settings.drain_timeout_s)
+        await _drain(service, times.drain_timeout_s)
     finally:
-        app.state.gateway.abort()  # only after a drain that was cut short is anything left
+        service.abort()  # only after a drain that was cut short is anything left
         server.should_exit = True
         await serving
 
@@ -101,16 +167,16 @@ async def _first(serving: asyncio.Task[None], event: asyncio.Event) -> None:
         raise serving.exception() or EngineError("The HTTP server ended by itself")
 
 
-async def _drain(gateway: Gateway, timeout_s: float) -> None:
-    gateway.drain()
-    LOGGER.info("Draining: %d requests open", gateway.admission.num_open)
-    if not await gateway.admission.wait_idle(timeout_s):
-        LOGGER.warning("Ending %d requests after %.0f s of draining", gateway.admission.num_open, timeout_s)
-        gateway.abort()
-        await gateway.admission.wait_idle(_ABORT_TIMEOUT_S)
+async def _drain(service: Drainable, timeout_s: float) -> None:
+    service.drain()
+    LOGGER.info("Draining: %d requests open", service.admission.num_open)
+    if not await service.admission.wait_idle(timeout_s):
+        LOGGER.warning("Ending %d requests after %.0f s of draining", service.admission.num_open, timeout_s)
+        service.abort()
+        await service.admission.wait_idle(_ABORT_TIMEOUT_S)
 
 
-def _configuration(app: Starlette, settings: GatewaySettings) -> uvicorn.Config:
+def _configuration(app: ASGIApp, times: ServingTimes) -> uvicorn.Config:
     return uvicorn.Config(
         app,
         loop="none",  # the caller's
@@ -122,6 +188,6 @@ def _configuration(app: Starlette, settings: GatewaySettings) -> uvicorn.Config:
         server_header=False,
         proxy_headers=False,
         backlog=_BACKLOG,
-        timeout_keep_alive=settings.keep_alive_s,  # type: ignore[arg-type]  # it accepts fractions
+        timeout_keep_alive=times.keep_alive_s,  # type: ignore[arg-type]  # it accepts fractions
         timeout_graceful_shutdown=_CLOSE_TIMEOUT_S,
     )

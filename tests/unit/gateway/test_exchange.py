@@ -44,7 +44,7 @@ class Bench:
     def is_idle(self):
         admission = self.gateway.admission
         open_now = (admission.num_open, admission.num_running, self.worker.num_open, self.ingest.num_open)
-        return open_now == (0, 0, 0, 0) and not self.gateway._interruptible
+        return open_now == (0, 0, 0, 0) and not self.gateway.interruptions._open
 
     def last(self):
         return self.gateway.receipts.latest(1)[0]

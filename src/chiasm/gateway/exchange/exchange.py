@@ -6,6 +6,8 @@ import time
 
 from starlette.types import Receive, Scope, Send
 
+from chiasm.asgi.limits import RequestLimits, read_body
+from chiasm.asgi.reply import EventStreamReply, json_reply
 from chiasm.errors import (
     ChiasmError,
     InvalidRequestError,
@@ -14,18 +16,16 @@ from chiasm.errors import (
     RequestCancelledError,
     UnsupportedMediaError,
 )
-from chiasm.gateway.errors import encode_error, error_body, error_headers, status_of
 from chiasm.gateway.exchange.account import FINISHED, Account
 from chiasm.gateway.exchange.generation import Generation
-from chiasm.gateway.exchange.limits import RequestLimits, read_body
 from chiasm.gateway.openai.answer import DONE
 from chiasm.gateway.openai.plan import Dialect, Heading, Plan, Writer
-from chiasm.gateway.reply import EventStreamReply, json_reply
 from chiasm.gateway.state import Gateway
 from chiasm.observability.logs import LOGGER
 from chiasm.observability.receipt import Receipt
 from chiasm.protocol.generation import GenerateEvent, GenerateRequest
 from chiasm.protocol.media import MediaItem
+from chiasm.protocol.openai.errors import encode_error, error_body, error_headers, status_of
 
 _LAST_WORDS_TIMEOUT_S = 1.0
 
@@ -52,7 +52,7 @@ class Exchange:
         try:
             with self._gateway.admission.open():
                 async with RequestLimits(self._gateway.settings.request_timeout_s) as limits:
-                    with self._gateway.interruptible(limits):
+                    with self._gateway.interruptions.reaching(limits):
                         await self._serve(limits)
             outcome = FINISHED
         except ChiasmError as error:
@@ -67,7 +67,8 @@ class Exchange:
             self._gateway.end(self._dialect.name, self._receipt(outcome))
 
     async def _serve(self, limits: RequestLimits) -> None:
-        body = await read_body(self._receive, self._scope["headers"], self._gateway.settings.max_body_bytes)
+        most_bytes = self._gateway.settings.max_body_bytes
+        body = await read_body(self._receive, self._scope["headers"], most_bytes, "gateway.max_body_bytes")
         limits.watch(self._receive)
         plan = self._dialect.plan(body)
         del body

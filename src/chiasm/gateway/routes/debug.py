@@ -4,9 +4,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from chiasm.errors import InvalidRequestError
-from chiasm.gateway.errors import fault_body
 from chiasm.gateway.routes.json_response import json_response
 from chiasm.gateway.state import Gateway
+from chiasm.protocol.openai.errors import fault_body
 
 _DEFAULT_LIMIT = 50
 

@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
+from chiasm.asgi.admission import Admission
 from chiasm.errors import OverloadedError, ShuttingDownError
-from chiasm.gateway.admission import Admission
 from chiasm.observability.receipt import StageClock
 
 

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from chiasm import errors
-from chiasm.gateway.errors import STATUS, encode_error, error_body, error_headers, fault_body, status_of
+from chiasm.protocol.openai.errors import STATUS, encode_error, error_body, error_headers, fault_body, status_of
 
 
 def tree(root=errors.ChiasmError):

@@ -2,8 +2,8 @@
 
 import pytest
 
+from chiasm.asgi.auth import OPEN_PATHS
 from chiasm.gateway import create_app
-from chiasm.gateway.auth import OPEN_PATHS
 from chiasm.settings import GatewaySettings
 from tests.asgi import call
 from tests.fakes import FakeIngest, FakeWorker

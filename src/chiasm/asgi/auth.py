@@ -6,9 +6,9 @@ from collections.abc import Iterable
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from chiasm.asgi.reply import json_reply
 from chiasm.errors import AuthenticationError
-from chiasm.gateway.errors import encode_error, error_body, error_headers, status_of
-from chiasm.gateway.reply import json_reply
+from chiasm.protocol.openai.errors import encode_error, error_body, error_headers, status_of
 
 OPEN_PATHS = frozenset({"/health", "/ready"})
 """Compared exactly: any other spelling needs a key, also of paths that lead nowhere."""

@@ -5,8 +5,8 @@ import time
 
 import pytest
 
+from chiasm.asgi.limits import RequestLimits, read_body
 from chiasm.errors import DeadlineExceededError, RequestCancelledError, RequestTooLargeError, ShuttingDownError
-from chiasm.gateway.exchange.limits import RequestLimits, read_body
 
 
 def receiver(*messages):

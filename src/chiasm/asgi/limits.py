@@ -72,8 +72,10 @@ class RequestLimits:
             self._scope.reschedule(when_s)
 
 
-async def read_body(receive: Receive, headers: list[tuple[bytes, bytes]], max_bytes: int) -> bytes:
-    """Read the whole body, refusing it as soon as it is known to be too large.
+async def read_body(
+    receive: Receive, headers: list[tuple[bytes, bytes]], max_bytes: int, limit: str = "its limit"
+) -> bytes:
+    """Read the whole body, refusing it as soon as it is known to be too large. `limit` names what could be raised.
 
     Raises:
         RequestTooLargeError: Announced or received more than `max_bytes`.
@@ -81,7 +83,7 @@ async def read_body(receive: Receive, headers: list[tuple[bytes, bytes]], max_by
     """
     announced = next((value for name, value in headers if name == b"content-length"), b"0")
     if announced.isdigit() and int(announced) > max_bytes:
-        raise _too_large(max_bytes)
+        raise _too_large(max_bytes, limit)
     pieces: list[bytes] = []
     num_bytes = 0
     while True:
@@ -91,7 +93,7 @@ async def read_body(receive: Receive, headers: list[tuple[bytes, bytes]], max_by
         piece = message.get("body", b"")
         num_bytes += len(piece)
         if num_bytes > max_bytes:
-            raise _too_large(max_bytes)
+            raise _too_large(max_bytes, limit)
         pieces.append(piece)
         if not message.get("more_body", False):
             return pieces[0] if len(pieces) == 1 else b"".join(pieces)
@@ -101,8 +103,8 @@ def _client_left() -> RequestCancelledError:
     return RequestCancelledError("The client closed the connection")
 
 
-def _too_large(max_bytes: int) -> RequestTooLargeError:
+def _too_large(max_bytes: int, limit: str) -> RequestTooLargeError:
     return RequestTooLargeError(
         f"The body has more than {max_bytes} bytes",
-        hint="Send fewer or smaller pictures, or raise gateway.max_body_bytes",
+        hint=f"Send fewer or smaller pictures, or raise {limit}",
     )

@@ -1,0 +1,1 @@
+"""What the HTTP servers of gateway and workers share: admission, deadlines, bearer keys, replies. Decides nothing."""
