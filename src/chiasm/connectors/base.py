@@ -4,13 +4,15 @@ from math import prod
 from typing import Protocol
 
 import msgspec
-from blake3 import blake3
+import xxhash
 
 from chiasm.errors import ChecksumMismatchError, LayoutMismatchError
+from chiasm.protocol.kv import KvMetadata
 from chiasm.protocol.media import CONTRACT_VERSION, EmbeddingHandle, EmbeddingMetadata
 
 Buffer = bytes | memoryview
 ITEM_SIZE_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
+CHECKSUM_ALGORITHM = "xxh3_128"
 
 
 class ExpectedEmbedding(msgspec.Struct, frozen=True, kw_only=True):
@@ -23,6 +25,16 @@ class ExpectedEmbedding(msgspec.Struct, frozen=True, kw_only=True):
     grid_thw: tuple[int, int, int] | None
     model_revision: str
     processor_revision: str
+
+
+class ExpectedKv(msgspec.Struct, frozen=True, kw_only=True):
+    """What the decoding worker's own plan says keys and values must be. `shape` as in `KvMetadata`."""
+
+    num_tokens: int
+    shape: tuple[int, int, int, int, int]
+    dtype: str
+    model_revision: str
+    prompt_hash: str
 
 
 class EmbeddingConnector(Protocol):
@@ -106,8 +118,12 @@ def embedding_key(identity: str, model_revision: str, processor_revision: str) -
 
 
 def checksum(data: Buffer) -> str:
-    """Content hash carried in the metadata."""
-    return blake3(data).hexdigest()
+    """Content hash carried in the metadata, after its algorithm's name.
+
+    Against accidents (a buffer used again, a cut or mixed-up transfer), not against attackers: workers trust each
+    other. Hence the fastest hash that has 128 bits; a cryptographic one takes longer than moving the bytes.
+    """
+    return f"{CHECKSUM_ALGORITHM}:{xxhash.xxh3_128_hexdigest(data)}"
 
 
 def check_embedding(metadata: EmbeddingMetadata, data: Buffer, expected: ExpectedEmbedding) -> None:
@@ -122,13 +138,39 @@ def check_embedding(metadata: EmbeddingMetadata, data: Buffer, expected: Expecte
         "grid product": (_embeddings_of_grid(metadata), metadata.num_embeddings),
         "model revision": (metadata.model_revision, expected.model_revision),
         "processor revision": (metadata.processor_revision, expected.processor_revision),
-        "bytes": (memoryview(data).nbytes, prod(metadata.shape) * ITEM_SIZE_BYTES[metadata.dtype]),
     }
-    for name, (found, wanted) in announced.items():
+    _check(f"Embedding {metadata.identity[:12]}", announced, metadata, data)
+
+
+def check_kv(metadata: KvMetadata, data: Buffer, expected: ExpectedKv) -> None:
+    """Compare announcement, bytes and expectation. Raises `LayoutMismatchError` or `ChecksumMismatchError`."""
+    announced = {
+        "version": (metadata.version, CONTRACT_VERSION),
+        "prompt": (metadata.prompt_hash, expected.prompt_hash),
+        "tokens": (metadata.num_tokens, expected.num_tokens),
+        "shape": (metadata.shape, expected.shape),
+        "tokens of the shape": (metadata.shape[3], metadata.num_tokens),
+        "dtype": (metadata.dtype, expected.dtype),
+        "model revision": (metadata.model_revision, expected.model_revision),
+    }
+    _check(f"Keys and values {metadata.prompt_hash[:12]}", announced, metadata, data)
+
+
+def _check(
+    what: str, announced: dict[str, tuple[object, object]], metadata: EmbeddingMetadata | KvMetadata, data: Buffer
+) -> None:
+    """Raise at the first pair (found, wanted) that differs, then at the first thing wrong with the bytes."""
+    algorithm, _, _ = metadata.checksum.partition(":")
+    num_bytes = prod(metadata.shape) * ITEM_SIZE_BYTES[metadata.dtype]
+    of_bytes = {
+        "bytes": (memoryview(data).nbytes, num_bytes),
+        "checksum algorithm": (algorithm, CHECKSUM_ALGORITHM),
+    }
+    for name, (found, wanted) in (announced | of_bytes).items():
         if found != wanted:
-            raise LayoutMismatchError(f"Embedding {metadata.identity[:12]}: {name} is {found}, expected {wanted}")
+            raise LayoutMismatchError(f"{what}: {name} is {found}, expected {wanted}")
     if checksum(data) != metadata.checksum:
-        raise ChecksumMismatchError(f"Embedding {metadata.identity[:12]}: bytes differ from those published")
+        raise ChecksumMismatchError(f"{what}: bytes differ from those published")
 
 
 def _embeddings_of_grid(metadata: EmbeddingMetadata) -> int:

@@ -31,8 +31,8 @@ class EmbeddingMetadata(msgspec.Struct, frozen=True, kw_only=True):
     """What a consumer must know, and check, before it uses an embedding.
 
     `shape` is [num_embeddings, width]; width is hidden_size x (1 + deepstack levels). `grid_thw` counts patches
-    (frames, rows, columns) before merging; None for models without a grid. `checksum` is blake3 hex of the
-    contiguous bytes.
+    (frames, rows, columns) before merging; None for models without a grid. `checksum` is of the contiguous bytes:
+    the algorithm's name, a colon, hex.
     """
 
     version: int = CONTRACT_VERSION
