@@ -1,0 +1,196 @@
+"""The arena file: its name, its layout, and the locks by which processes that may die at any time agree on it.
+
+A head, a table of slots, then data. A slot describes one tensor; its generation is 0 while it describes none. Two
+kinds of kernel lock are used, both of which end with the process that holds them: the owner locks the whole file
+(`flock`) for as long as it lives, and a reader locks the slot (an open-file-description lock on one byte of the table)
+for as long as it uses the tensor.
+"""
+
+import fcntl
+import mmap
+import os
+import re
+import secrets
+import stat
+import struct
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+
+from chiasm.errors import HandleExpiredError, InvalidSettingError, TransferError
+
+FOLDER = Path("/dev/shm")  # noqa: S108 - the tmpfs of shared memory; names in it are ours by pattern, owner and mode
+PAGE_BYTES = 4096
+_MAGIC = b"chiasmA1"
+_HEAD = struct.Struct("<8sQ")  # magic, number of slots
+_SLOT = struct.Struct("<QQQd")  # generation, offset, bytes, expiry in CLOCK_MONOTONIC, which processes share
+_SLOT_STRIDE_BYTES = 64
+_NAME = r"chiasm-[0-9]{1,10}-[0-9]{1,10}-[0-9a-f]{16}"  # user, process, token
+_ADDRESS = re.compile(rf"({_NAME})/([0-9]{{1,7}})/([0-9]{{1,19}})")
+_NUM_CREATE_ATTEMPTS = 8
+
+
+class Address(NamedTuple):
+    """Where a tensor lies: the arena's file name, the slot, and the slot's generation."""
+
+    name: str
+    slot: int
+    generation: int
+
+    def __str__(self) -> str:
+        return f"{self.name}/{self.slot}/{self.generation}"
+
+
+class Slot(NamedTuple):
+    """What the table says of a tensor. `offset` counts from the start of the file."""
+
+    generation: int
+    offset: int
+    num_bytes: int
+    expires_at: float
+
+
+def parse_address(text: str) -> Address:
+    """Raises `TransferError` on anything that `str(Address)` does not write."""
+    match = _ADDRESS.fullmatch(text)
+    if match is None:
+        raise TransferError("The address is not one of shared memory", hint="Use one transfer.connector everywhere")
+    return Address(match[1], int(match[2]), int(match[3]))
+
+
+def data_start(num_slots: int) -> int:
+    """Where the data begins: on a page."""
+    end = _SLOT_STRIDE_BYTES * (num_slots + 1)
+    return -(-end // PAGE_BYTES) * PAGE_BYTES
+
+
+def write_head(memory: mmap.mmap, num_slots: int) -> None:
+    """Initialise the layout of a file that is all zeros."""
+    _HEAD.pack_into(memory, 0, _MAGIC, num_slots)
+
+
+def read_head(memory: mmap.mmap) -> int:
+    """Return the number of slots. Raises `TransferError` when it is no arena of this version."""
+    magic, num_slots = _HEAD.unpack_from(memory, 0)
+    if magic != _MAGIC or data_start(num_slots) > len(memory):
+        raise TransferError("The shared memory is not laid out as this version does it")
+    return int(num_slots)
+
+
+def write_slot(memory: mmap.mmap, number: int, slot: Slot) -> None:
+    """Describe a tensor whose bytes are in place; the generation goes last."""
+    at = _SLOT_STRIDE_BYTES * (number + 1)
+    struct.pack_into("<QQd", memory, at + 8, *slot[1:])
+    struct.pack_into("<Q", memory, at, slot.generation)
+
+
+def renew_slot(memory: mmap.mmap, number: int, expires_at: float) -> None:
+    """Move a tensor's expiry."""
+    struct.pack_into("<d", memory, _SLOT_STRIDE_BYTES * (number + 1) + 24, expires_at)
+
+
+def clear_slot(memory: mmap.mmap, number: int) -> None:
+    """From now on nobody gets a lease on the tensor; those who have one keep it."""
+    struct.pack_into("<Q", memory, _SLOT_STRIDE_BYTES * (number + 1), 0)
+
+
+def read_slot(memory: mmap.mmap, number: int) -> Slot:
+    """Return what the table says."""
+    return Slot(*_SLOT.unpack_from(memory, _SLOT_STRIDE_BYTES * (number + 1)))
+
+
+def lock_slot(fd: int, number: int, *, is_shared: bool) -> bool:
+    """Lock a slot for this open file: shared to read, exclusive to recycle. False when another lock forbids it."""
+    return _set_lock(fd, number, fcntl.F_RDLCK if is_shared else fcntl.F_WRLCK)
+
+
+def unlock_slot(fd: int, number: int) -> None:
+    """Undo `lock_slot`; closing the file does, too."""
+    _set_lock(fd, number, fcntl.F_UNLCK)
+
+
+def _set_lock(fd: int, number: int, kind: int) -> bool:
+    request = struct.pack("@hhqqi4x", kind, os.SEEK_SET, number, 1, 0)
+    try:
+        fcntl.fcntl(fd, fcntl.F_OFD_SETLK, request)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def create(num_bytes: int) -> tuple[str, int]:
+    """Create a file of zeros, locked for this process's life; returns its name and descriptor.
+
+    Raises:
+        InvalidSettingError: This system has no shared memory as we need it.
+    """
+    try:
+        for _ in range(_NUM_CREATE_ATTEMPTS):
+            name = f"chiasm-{os.geteuid()}-{os.getpid()}-{secrets.token_hex(8)}"
+            fd = os.open(FOLDER / name, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+            # a process that starts at this very moment may take the file for a leftover before it is locked
+            if _try_own(fd) and os.fstat(fd).st_nlink:
+                os.ftruncate(fd, num_bytes)
+                lock_slot(fd, 0, is_shared=False)
+                unlock_slot(fd, 0)
+                return name, fd
+            os.close(fd)
+            (FOLDER / name).unlink(missing_ok=True)
+    except OSError as error:
+        raise InvalidSettingError(
+            f"Shared memory cannot be used here: {error.strerror}", hint="Set transfer.connector to 'tcp'"
+        ) from error
+    raise InvalidSettingError("Shared memory cannot be locked here", hint="Set transfer.connector to 'tcp'")
+
+
+def open_readable(name: str) -> int:
+    """Open another process's arena; returns the descriptor.
+
+    Raises:
+        HandleExpiredError: It is gone.
+        TransferError: It is not a private file of this user, or cannot be opened.
+    """
+    try:
+        fd = os.open(FOLDER / name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except FileNotFoundError:
+        raise HandleExpiredError("The process that offered the tensor is gone") from None
+    except OSError as error:
+        raise TransferError(f"Shared memory cannot be opened: {error.strerror}") from error
+    if not _is_ours(os.fstat(fd)):
+        os.close(fd)
+        raise TransferError("The shared memory is not a private file of this user")
+    return fd
+
+
+def remove_leftovers() -> int:
+    """Remove the arenas of this user's processes that were killed; returns how many."""
+    num_removed = 0
+    for path in FOLDER.glob(f"chiasm-{os.geteuid()}-*"):
+        if re.fullmatch(_NAME, path.name):
+            with suppress(HandleExpiredError, TransferError):
+                num_removed += _remove_if_abandoned(path)
+    return num_removed
+
+
+def _remove_if_abandoned(path: Path) -> bool:
+    fd = open_readable(path.name)
+    try:
+        if not _try_own(fd):
+            return False
+        path.unlink(missing_ok=True)
+    finally:
+        os.close(fd)
+    return True
+
+
+def _try_own(fd: int) -> bool:
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _is_ours(found: os.stat_result) -> bool:
+    is_private = not found.st_mode & 0o077
+    return stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid() and is_private and found.st_size >= PAGE_BYTES

@@ -1,0 +1,150 @@
+"""The producer's side of the arena: where tensors are put, and when their memory is used again."""
+
+import errno
+import mmap
+import os
+import time
+import weakref
+from collections import deque
+from contextlib import suppress
+
+import numpy as np
+
+from chiasm.connectors.offers import OfferBook
+from chiasm.connectors.shm import arena
+from chiasm.connectors.shm.extents import Extents
+from chiasm.errors import OverloadedError
+
+_BYTES_PER_SLOT = 16 * 1024
+_MIN_SLOTS = 1024
+_PREFAULT_BYTES = 16 * 2**20
+_MADV_POPULATE_WRITE = 23  # Linux 5.14; not in Python's mmap
+_MAX_LEASE_CHECKS = 16
+
+
+class Producer:
+    """Not thread-safe: the transport's lock guards it.
+
+    The arena has room for twice the quota: once for what is offered, once for what readers still use after that. Memory
+    is backed by pages when it is first needed (the first 16 MiB at once) and then kept.
+    """
+
+    def __init__(self, max_bytes: int) -> None:
+        self._num_slots = max(_MIN_SLOTS, max_bytes // _BYTES_PER_SLOT)
+        self._start = arena.data_start(self._num_slots)
+        num_data_bytes = 2 * -(-max_bytes // arena.PAGE_BYTES) * arena.PAGE_BYTES
+        self._name, self._fd = arena.create(self._start + num_data_bytes)
+        self._memory = mmap.mmap(self._fd, self._start + num_data_bytes)
+        self._bytes = np.frombuffer(self._memory, np.uint8)
+        self._unlink = weakref.finalize(self, _unlink, self._name, os.getpid())
+        self._backed = 0  # where pages end
+        self._generation = 0
+        self._extents = Extents(num_data_bytes, arena.PAGE_BYTES)
+        self._free_slots = deque(range(self._num_slots))
+        self._lent: deque[int] = deque()  # no longer offered, but perhaps in use by readers
+        self.book: OfferBook[arena.Address] = OfferBook(max_bytes, self._retire, time.monotonic)
+        self._back(self._start + min(_PREFAULT_BYTES, max_bytes))
+        arena.write_head(self._memory, self._num_slots)
+
+    def put(self, key: str, data: memoryview, ttl_s: float) -> str:
+        """See `Transport.put`."""
+        expires_at = time.monotonic() + ttl_s
+        offer = self.book.find(key)
+        if offer is not None and self._holds(offer.value, data):
+            offer.expires_at = expires_at
+            arena.renew_slot(self._memory, offer.value.slot, expires_at)
+            return str(offer.value)
+        self.book.remove(key)
+        self._reclaim(_MAX_LEASE_CHECKS)
+        self.book.make_room(data.nbytes)
+        address = self._write(data, expires_at)
+        self.book.add(key, address, data.nbytes, expires_at)
+        return str(address)
+
+    def close(self) -> None:
+        """Stop offering and free what no reader uses."""
+        self.book.clear()
+        self._unlink()
+        os.close(self._fd)
+
+    def _holds(self, address: arena.Address, data: memoryview) -> bool:
+        slot = arena.read_slot(self._memory, address.slot)
+        return slot.num_bytes == data.nbytes and bool(
+            np.array_equal(self._bytes[slot.offset : slot.offset + slot.num_bytes], np.frombuffer(data, np.uint8))
+        )
+
+    def _write(self, data: memoryview, expires_at: float) -> arena.Address:
+        offset = self._take(data.nbytes)
+        try:
+            self._back(offset + data.nbytes)
+        except OverloadedError:
+            self._extents.give_back(offset - self._start, data.nbytes)
+            raise
+        np.copyto(self._bytes[offset : offset + data.nbytes], np.frombuffer(data, np.uint8))
+        self._generation += 1
+        number = self._free_slots.popleft()
+        arena.write_slot(self._memory, number, arena.Slot(self._generation, offset, data.nbytes, expires_at))
+        return arena.Address(self._name, number, self._generation)
+
+    def _take(self, num_bytes: int) -> int:
+        """Return a free range's offset in the file, with a slot left for it."""
+        offset = self._extents.take(num_bytes) if self._free_slots else None
+        if offset is None:
+            self.book.sweep()
+            self._reclaim(len(self._lent))
+            offset = self._extents.take(num_bytes) if self._free_slots else None
+        if offset is None:
+            raise OverloadedError(
+                f"No room for {num_bytes} bytes: {len(self._lent)} tensors that are no longer offered are still in use",
+                hint="Raise transfer.max_bytes",
+            )
+        return self._start + offset
+
+    def _back(self, end: int) -> None:
+        """Have pages up to `end`: touching memory that the system cannot back would kill the process."""
+        end = -(-end // arena.PAGE_BYTES) * arena.PAGE_BYTES
+        if end <= self._backed:
+            return
+        try:
+            os.posix_fallocate(self._fd, self._backed, end - self._backed)
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.ENOMEM):
+                raise
+            raise OverloadedError(
+                f"The system has no {end - self._backed} bytes of shared memory left",
+                hint="Enlarge /dev/shm (in containers often 64 MiB) or lower transfer.max_bytes",
+            ) from error
+        with suppress(OSError):  # only faster
+            self._memory.madvise(_MADV_POPULATE_WRITE, self._backed, end - self._backed)
+        self._backed = end
+
+    def _retire(self, address: arena.Address) -> None:
+        arena.clear_slot(self._memory, address.slot)
+        if not self._recycle(address.slot):
+            self._lent.append(address.slot)
+
+    def _reclaim(self, max_checks: int) -> None:
+        """Look again at slots that were in use, longest waiting first."""
+        for _ in range(min(max_checks, len(self._lent))):
+            number = self._lent.popleft()
+            if not self._recycle(number):
+                self._lent.append(number)
+
+    def _recycle(self, number: int) -> bool:
+        """Free a cleared slot's memory unless a reader uses it.
+
+        A reader locks first and looks at the generation then; here it is cleared first and locked then. So either the
+        lock fails here, or every later look finds the generation cleared.
+        """
+        if not arena.lock_slot(self._fd, number, is_shared=False):
+            return False
+        arena.unlock_slot(self._fd, number)
+        slot = arena.read_slot(self._memory, number)
+        self._extents.give_back(slot.offset - self._start, slot.num_bytes)
+        self._free_slots.append(number)
+        return True
+
+
+def _unlink(name: str, pid: int) -> None:
+    if os.getpid() == pid:  # not in a fork
+        (arena.FOLDER / name).unlink(missing_ok=True)
