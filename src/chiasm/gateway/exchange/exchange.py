@@ -18,7 +18,6 @@ from chiasm.errors import (
 )
 from chiasm.gateway.exchange.account import FINISHED, Account
 from chiasm.gateway.exchange.generation import Generation
-from chiasm.gateway.openai.answer import DONE
 from chiasm.gateway.openai.plan import Dialect, Heading, Plan, Writer
 from chiasm.gateway.state import Gateway
 from chiasm.observability.logs import LOGGER
@@ -26,6 +25,7 @@ from chiasm.observability.receipt import Receipt
 from chiasm.protocol.generation import GenerateEvent, GenerateRequest
 from chiasm.protocol.media import MediaItem
 from chiasm.protocol.openai.errors import encode_error, error_body, error_headers, status_of
+from chiasm.protocol.openai.responses import DONE
 
 _LAST_WORDS_TIMEOUT_S = 1.0
 

@@ -7,7 +7,6 @@ import msgspec
 from chiasm.protocol.generation import ChoiceFinished, GenerateEvent, TokenEvent, TokenLogprob, Usage
 from chiasm.protocol.openai.responses import FinishReason, PromptTokensDetails, UsageBody
 
-DONE = b"data: [DONE]\n\n"
 _ENCODE = msgspec.json.Encoder().encode
 
 

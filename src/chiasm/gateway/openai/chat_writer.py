@@ -4,11 +4,12 @@ from collections.abc import Iterable
 
 from msgspec import UNSET
 
-from chiasm.gateway.openai.answer import DONE, CollectedChoice, collect, json_bytes, sse, usage_body
+from chiasm.gateway.openai.answer import CollectedChoice, collect, json_bytes, sse, usage_body
 from chiasm.gateway.openai.plan import Heading
 from chiasm.observability.receipt import Receipt
 from chiasm.protocol.generation import ChoiceFinished, GenerateEvent, TokenEvent, TokenLogprob, Usage
 from chiasm.protocol.openai.responses import (
+    DONE,
     AssistantMessage,
     ChatChoice,
     ChatChunk,

@@ -9,6 +9,9 @@ from chiasm.observability.receipt import Receipt
 
 FinishReason = Literal["stop", "length"]
 
+DONE = b"data: [DONE]\n\n"
+"""The event that ends a stream."""
+
 
 class PromptTokensDetails(msgspec.Struct, frozen=True):
     """Of the prompt tokens: found in the prefix cache, and taken by pictures."""

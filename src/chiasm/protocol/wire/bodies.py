@@ -1,0 +1,158 @@
+"""Bodies of requests, as both sides check them."""
+
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import UNSET, Meta, UnsetType
+
+from chiasm.protocol.kv import KvHandle
+from chiasm.protocol.media import (
+    CONTRACT_VERSION,
+    EmbeddingHandle,
+    InlineSource,
+    Sha256Hex,
+    SpoolSource,
+)
+from chiasm.protocol.openai.chat import TextContent
+from chiasm.protocol.openai.sampling import StreamOptions, TextFormat
+
+Grid = tuple[Annotated[int, Meta(ge=1)], Annotated[int, Meta(ge=1)], Annotated[int, Meta(ge=1)]]
+Source = InlineSource | SpoolSource | EmbeddingHandle
+
+
+class Url(msgspec.Struct, frozen=True):
+    """Where a picture's bytes are: a data URL, or a name in the spool."""
+
+    url: str
+
+
+class PicturePart(msgspec.Struct, frozen=True, tag="image_url", tag_field="type", forbid_unknown_fields=True):
+    """A picture that is to be encoded. `uuid` is its identity."""
+
+    image_url: Url
+    uuid: Sha256Hex
+
+
+class Metadata(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a consumer's prompt needs to know of an embedding. Flat: not a list of grids."""
+
+    image_grid_thw: Grid | UnsetType = UNSET
+
+
+class EmbedsPart(msgspec.Struct, frozen=True, tag="image_embeds", tag_field="type", forbid_unknown_fields=True):
+    """A picture that has been encoded; its handle stands in `ec_transfer_params` under `uuid`, its identity."""
+
+    image_embeds: Metadata
+    uuid: Sha256Hex
+
+
+Part = TextContent | PicturePart | EmbedsPart
+
+
+class WireMessage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One turn. A single text is a plain string: templates of some models would join parts with line breaks."""
+
+    role: Literal["system", "user", "assistant"]
+    content: str | list[Part]
+
+
+class EmbeddingEntry(msgspec.Struct, frozen=True):
+    """One embedding of `ec_transfer_params`. `item_indices` are the items it stands for."""
+
+    item_indices: list[Annotated[int, Meta(ge=0)]]
+    metadata: Metadata
+    handle: EmbeddingHandle
+
+
+class KvParams(msgspec.Struct, frozen=True):
+    """`do_remote_decode`: keep keys and values for another worker. `do_remote_prefill`: take those of `handle`."""
+
+    do_remote_decode: bool = False
+    do_remote_prefill: bool = False
+    handle: KvHandle | None = None
+
+
+class ItemBody(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """What a content part cannot say of an item. `source` is there when no part says it either."""
+
+    kind: Literal["image"] = "image"
+    identity: Sha256Hex
+    format: str
+    width: Annotated[int, Meta(ge=1)]
+    height: Annotated[int, Meta(ge=1)]
+    is_animated: bool = False
+    source: Source | UnsetType = UNSET
+
+
+class Extension(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """Chiasm's own part of a request. `places` names the item of each media part, in the order of the messages."""
+
+    version: int = CONTRACT_VERSION
+    task: Literal["generate", "encode"]
+    timeout_s: Annotated[float, Meta(gt=0)]
+    items: tuple[ItemBody, ...] = ()
+    places: tuple[Annotated[int, Meta(ge=0)], ...] = ()
+
+
+class WireSchema(msgspec.Struct, frozen=True):
+    """The schema, its text untouched."""
+
+    schema: msgspec.Raw
+    name: str = "answer"
+
+
+class WireSchemaFormat(msgspec.Struct, frozen=True, tag="json_schema", tag_field="type"):
+    """JSON that satisfies a schema."""
+
+    json_schema: WireSchema
+
+
+class WireBody(msgspec.Struct, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """What both calls have. Fields without a default are always sent: other servers have other defaults."""
+
+    model: str
+    request_id: str
+    stream: bool
+    stream_options: StreamOptions | None = None
+    max_tokens: int | None
+    temperature: float
+    top_p: float
+    top_k: int
+    min_p: float
+    presence_penalty: float
+    frequency_penalty: float
+    repetition_penalty: float
+    logit_bias: dict[int, float] = {}
+    seed: int | None = None
+    min_tokens: int = 0
+    stop: tuple[str, ...] = ()
+    stop_token_ids: tuple[int, ...] = ()
+    ignore_eos: bool = False
+    skip_special_tokens: bool = True
+    n: int = 1
+    return_token_ids: bool = False
+    response_format: TextFormat | WireSchemaFormat | None = None
+    ec_transfer_params: dict[str, EmbeddingEntry] | None = None
+    kv_transfer_params: KvParams | None = None
+    chiasm: Extension
+
+
+class ChatBody(WireBody, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """Body of the chat call."""
+
+    messages: tuple[WireMessage, ...]
+    logprobs: bool = False
+    top_logprobs: int | None = None
+    add_generation_prompt: bool = True
+    continue_final_message: bool = False
+
+
+class TextBody(WireBody, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """Body of the text call; `prompt` is a text or token ids."""
+
+    prompt: str | tuple[int, ...]
+    logprobs: int | None = None
+
+
+Fields = dict[str, Any]
+"""Keyword arguments of a body."""

@@ -1,0 +1,111 @@
+"""Media items as content parts, and back."""
+
+from collections.abc import Sequence
+
+import msgspec
+import pybase64
+from msgspec import UNSET
+
+from chiasm.errors import InvalidRequestError
+from chiasm.protocol.media import EmbeddingHandle, InlineSource, MediaItem, SpoolSource
+from chiasm.protocol.wire.bodies import EmbeddingEntry, EmbedsPart, ItemBody, Metadata, PicturePart, Url
+
+SPOOL_SCHEME = "chiasm-spool:"
+"""Then the file's bytes, a slash and its name in the reader's own spool: `chiasm-spool:1234/0f3a`."""
+
+_BASE64 = ";base64,"
+MediaPart = PicturePart | EmbedsPart
+
+
+def entries_of(items: Sequence[MediaItem]) -> dict[str, EmbeddingEntry]:
+    """`ec_transfer_params` of the items that have been encoded; the first handle of an identity stands for it."""
+    entries: dict[str, EmbeddingEntry] = {}
+    for index, item in enumerate(items):
+        if isinstance(item.source, EmbeddingHandle):
+            entry = EmbeddingEntry([], metadata_of(item.source), item.source)
+            entries.setdefault(item.identity, entry).item_indices.append(index)
+    return entries
+
+
+def metadata_of(handle: EmbeddingHandle) -> Metadata:
+    """What a prompt must know of an embedding."""
+    grid = handle.metadata.grid_thw
+    return Metadata(UNSET if grid is None else grid)
+
+
+def part_of(item: MediaItem) -> MediaPart:
+    """The content part of an item."""
+    source = item.source
+    if isinstance(source, EmbeddingHandle):
+        return EmbedsPart(metadata_of(source), item.identity)
+    if isinstance(source, SpoolSource):
+        return PicturePart(Url(f"{SPOOL_SCHEME}{source.num_bytes}/{source.name}"), item.identity)
+    kind = f"image/{item.format}" if item.format.isascii() and item.format.isalnum() else "application/octet-stream"
+    return PicturePart(Url(f"data:{kind}{_BASE64}{pybase64.b64encode_as_string(source.data)}"), item.identity)
+
+
+def body_of(item: MediaItem, *, is_placed: bool, entries: dict[str, EmbeddingEntry]) -> ItemBody:
+    """What the content part does not say. `is_placed` says whether there is one."""
+    source = item.source
+    told = is_placed and (not isinstance(source, EmbeddingHandle) or entries[item.identity].handle == source)
+    return ItemBody(
+        kind=item.kind,
+        identity=item.identity,
+        format=item.format,
+        width=item.width,
+        height=item.height,
+        is_animated=item.is_animated,
+        source=UNSET if told else source,
+    )
+
+
+def item_of(body: ItemBody, part: MediaPart | None, entries: dict[str, EmbeddingEntry], index: int) -> MediaItem:
+    """Rebuild an item. Raises `InvalidRequestError` when its parts do not go together."""
+    if part is not None and part.uuid != body.identity:
+        raise _refusal(index, "Part and description of the item differ in identity")
+    if body.source is not UNSET:
+        source = body.source
+    elif part is None:
+        raise _refusal(index, "The item stands in no message and has no source")
+    elif isinstance(part, EmbedsPart):
+        source = _handle_of(part, entries, index)
+    else:
+        source = _source_of(part.image_url.url, index)
+    return MediaItem(
+        kind=body.kind,
+        identity=body.identity,
+        format=body.format,
+        width=body.width,
+        height=body.height,
+        is_animated=body.is_animated,
+        source=source,
+    )
+
+
+def _handle_of(part: EmbedsPart, entries: dict[str, EmbeddingEntry], index: int) -> EmbeddingHandle:
+    entry = entries.get(part.uuid)
+    if entry is None:
+        raise _refusal(index, "ec_transfer_params do not name the item's embedding")
+    if metadata_of(entry.handle) != part.image_embeds:
+        raise _refusal(index, "The item's grid is not that of its embedding")
+    return entry.handle
+
+
+def _source_of(url: str, index: int) -> InlineSource | SpoolSource:
+    if url.startswith(SPOOL_SCHEME):
+        num_bytes, _, name = url.removeprefix(SPOOL_SCHEME).partition("/")
+        try:
+            return msgspec.convert({"type": "spool", "name": name, "num_bytes": int(num_bytes)}, SpoolSource)
+        except (ValueError, msgspec.ValidationError) as error:
+            raise _refusal(index, "No name of a file in the spool") from error
+    start = url.find(_BASE64, 0, 256)
+    if not url.startswith("data:") or start < 0:
+        raise _refusal(index, "A worker takes pictures as base64 data or from the spool")
+    try:
+        return InlineSource(pybase64.b64decode(url[start + len(_BASE64) :], validate=True))
+    except ValueError as error:  # binascii.Error is one, and so is text that is not ASCII
+        raise _refusal(index, "The item's base64 is broken") from error
+
+
+def _refusal(index: int, what: str) -> InvalidRequestError:
+    return InvalidRequestError(f"{what} (item {index})", param=f"/chiasm/items/{index}", item=index)
