@@ -147,10 +147,20 @@ class RoutingSettings(Section, frozen=True, kw_only=True):
             "auto: whole workers that encode for each other where that is predicted to be faster."
         ),
     ] = "local"
-    workers: Annotated[int, Meta(ge=1, le=64, description="Worker processes of agg and auto.")] = 2
-    encoders: Annotated[int, Meta(ge=1, le=64, description="Encoder processes of e-pd and e-p-d.")] = 1
-    prefills: Annotated[int, Meta(ge=1, le=64, description="Prefill processes (with decode in e-pd).")] = 1
-    decodes: Annotated[int, Meta(ge=1, le=64, description="Decode processes of e-p-d.")] = 1
+    workers: Annotated[int, Meta(ge=0, le=64, description="Worker processes of agg and auto.")] = 2
+    encoders: Annotated[int, Meta(ge=0, le=64, description="Encoder processes of e-pd and e-p-d.")] = 1
+    prefills: Annotated[int, Meta(ge=0, le=64, description="Prefill processes (with decode in e-pd).")] = 1
+    decodes: Annotated[int, Meta(ge=0, le=64, description="Decode processes of e-p-d.")] = 1
+    members: Annotated[
+        tuple[str, ...],
+        Meta(description="Further workers, started by hand: 'http://host:port' or 'unix:/path'."),
+    ] = ()
+    directory: Annotated[
+        str, Meta(description="Folder of this host in which workers started by hand register; empty: none is watched.")
+    ] = ""
+    worker_token: Annotated[
+        str, Meta(description="Shared secret of server and workers; needed when workers listen on TCP. Never printed.")
+    ] = ""
     policy: Annotated[
         Literal["round_robin", "least_work", "content", "adaptive"],
         Meta(description="How a worker is chosen; adaptive predicts finish times from measured stage costs."),
