@@ -55,7 +55,8 @@ class AnswerEncoder:
         rest = _ENCODE(_closing(event, Answer())).removeprefix(b"{")
         return self._prefix + b"]," + rest + b"\n\n" + DONE
 
-    def failure(self, error: ChiasmError) -> bytes:
+    @staticmethod
+    def failure(error: ChiasmError) -> bytes:
         """The events that end a stream with an error."""
         return b"data: " + encode_fault(error) + b"\n\n" + DONE
 

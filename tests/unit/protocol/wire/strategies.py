@@ -151,10 +151,10 @@ SPANS = st.lists(SPAN, max_size=3).map(tuple)
 @st.composite
 def encode_responses(draw):
     """One identity has one handle."""
-    known, handles = {}, []
-    for handle in draw(st.lists(HANDLE, max_size=6)):
-        handles.append(known.setdefault(handle.metadata.identity, handle))
-    return EncodeResponse(handles=tuple(handles), spans=draw(SPANS))
+    known = {}
+    drawn = draw(st.lists(HANDLE, max_size=6))
+    handles = tuple(known.setdefault(handle.metadata.identity, handle) for handle in drawn)
+    return EncodeResponse(handles=handles, spans=draw(SPANS))
 
 
 def _logprob(top):

@@ -1,0 +1,109 @@
+"""A worker of another process, as a `Worker`."""
+
+from collections.abc import AsyncGenerator
+from typing import TypeVar
+
+import msgspec
+
+from chiasm.errors import EngineDeadError, EngineError, EngineStartError
+from chiasm.protocol.generation import GenerateEvent, GenerateRequest, RequestFinished
+from chiasm.protocol.media import CONTRACT_VERSION
+from chiasm.protocol.wire import StreamDecoder, decode_encoded, decode_whole, encode_request
+from chiasm.protocol.worker import EncodeRequest, EncodeResponse, WorkerInfo, WorkerStats
+from chiasm.routing.remote.connection import WorkerConnection
+
+_LOOK_TIMEOUT_S = 5.0
+Body = TypeVar("Body", WorkerInfo, WorkerStats)
+
+
+class RemoteWorker:
+    """Implements `chiasm.protocol.worker.Worker` by calling a worker's server. Lives on one event loop.
+
+    Closing a generation's iterator closes its connection, at which the worker cancels. A request never outlives its
+    `timeout_s`, whatever the worker does; a worker that dies ends it with `EngineDeadError` at once.
+    """
+
+    def __init__(self, connection: WorkerConnection, info: WorkerInfo, stats: WorkerStats) -> None:
+        self._connection = connection
+        self._info = info
+        self._stats = stats
+
+    @classmethod
+    async def connect(
+        cls, address: str, *, token: str | None = None, timeout_s: float = _LOOK_TIMEOUT_S
+    ) -> "RemoteWorker":
+        """Ask a worker who it is. `address` is `http://host:port`, or `unix:` and a path.
+
+        Raises:
+            EngineDeadError: Nobody answers there.
+            DeadlineExceededError: It did not answer within `timeout_s`.
+            EngineStartError: It speaks another version of the contract.
+        """
+        connection = WorkerConnection(address, token)
+        try:
+            info = _decoded(await connection.get("/info", timeout_s), WorkerInfo)
+            if info.version != CONTRACT_VERSION:
+                raise EngineStartError(
+                    f"Worker {info.name} speaks version {info.version} of the contract, we speak {CONTRACT_VERSION}",
+                    hint="Run the same version of Chiasm everywhere",
+                )
+            stats = _decoded(await connection.get("/stats", timeout_s), WorkerStats)
+        except BaseException:
+            await connection.aclose()
+            raise
+        connection.name = info.name
+        return cls(connection, info, stats)
+
+    @property
+    def info(self) -> WorkerInfo:
+        """See `Worker`."""
+        return self._info
+
+    def stats(self) -> WorkerStats:
+        """The snapshot that `refresh` fetched last; unhealthy when it failed."""
+        return self._stats
+
+    async def refresh(self, timeout_s: float = _LOOK_TIMEOUT_S) -> WorkerStats:
+        """Fetch a new snapshot. Raises `EngineDeadError` or `DeadlineExceededError` when the worker does not answer."""
+        try:
+            self._stats = _decoded(await self._connection.get("/stats", timeout_s), WorkerStats)
+        except Exception:
+            self._stats = msgspec.structs.replace(self._stats, is_healthy=False)
+            raise
+        return self._stats
+
+    async def generate(self, request: GenerateRequest) -> AsyncGenerator[GenerateEvent, None]:
+        """See `Worker`."""
+        call, num_choices = encode_request(request, self._info.model), request.sampling.n
+        async with self._connection.post(call, request.timeout_s) as response:
+            if not request.stream:
+                for event in decode_whole(await self._connection.whole(response), num_choices):
+                    yield event
+                return
+            decoder, is_finished = StreamDecoder(num_choices), False
+            while data := await response.content.readany():
+                for event in decoder.feed(data):
+                    is_finished = isinstance(event, RequestFinished)
+                    yield event
+                if decoder.failure is not None:
+                    raise decoder.failure
+        if not is_finished:
+            raise EngineDeadError(f"Worker {self._info.name} ended a stream without a result")
+
+    async def encode(self, request: EncodeRequest) -> EncodeResponse:
+        """See `Worker`."""
+        call = encode_request(request, self._info.model)
+        async with self._connection.post(call, request.timeout_s) as response:
+            return decode_encoded(await self._connection.whole(response), len(request.items))
+
+    async def aclose(self) -> None:
+        """Let go of the worker, which lives on; requests still open end with `EngineDeadError`."""
+        self._stats = msgspec.structs.replace(self._stats, is_healthy=False)
+        await self._connection.aclose()
+
+
+def _decoded(body: bytes, kind: type[Body]) -> Body:
+    try:
+        return msgspec.json.decode(body, type=kind)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise EngineError("The worker's answer cannot be understood", hint="Is it a Chiasm worker?") from error

@@ -1,0 +1,85 @@
+"""The ASGI application of a worker: which path leads where, and how many may be inside."""
+
+from collections.abc import Awaitable, Callable
+
+import msgspec
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from chiasm.asgi.admission import Admission
+from chiasm.asgi.auth import Authentication
+from chiasm.asgi.interruptions import Interruptions
+from chiasm.asgi.reply import json_reply
+from chiasm.protocol.openai.errors import encode_error, fault_body
+from chiasm.protocol.wire import CHAT_PATH, TEXT_PATH
+from chiasm.protocol.worker import Worker
+from chiasm.workers.server.call import Call
+
+Reply = Callable[[Send], Awaitable[None]]
+
+
+class WorkerServerLimits(msgspec.Struct, frozen=True, kw_only=True):
+    """What a worker's server takes. With a `token`, callers must show it; only `/health` is open."""
+
+    max_open_requests: int = 1024
+    max_body_bytes: int = 256 * 2**20
+    receive_timeout_s: float = 30.0
+    keep_alive_s: float = 75.0
+    drain_timeout_s: float = 30.0
+    token: str | None = None
+
+
+def create_worker_app(worker: Worker, limits: WorkerServerLimits | None = None) -> "WorkerApp":
+    """Build the application. The caller owns the worker and closes it after the server has stopped.
+
+    Serve it with `chiasm.launch.server.serve_app(app, app, listener, limits, stop, on_ready)`.
+    """
+    return WorkerApp(worker, limits or WorkerServerLimits())
+
+
+class WorkerApp:
+    """`POST` to the two calls of the contract; `GET` `/health`, `/info` and `/stats`."""
+
+    def __init__(self, worker: Worker, limits: WorkerServerLimits) -> None:
+        self.worker = worker
+        self.limits = limits
+        self.admission = Admission(limits.max_open_requests, 0)
+        self.interruptions = Interruptions()
+        self._replies: dict[str, Reply] = {"/health": self._health, "/info": self._info, "/stats": self._stats}
+        routes: ASGIApp = self._route
+        self._entry = Authentication(routes, [limits.token]) if limits.token else routes
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        assert scope["type"] == "http", "served without lifespan and websockets"
+        await self._entry(scope, receive, send)
+
+    def drain(self) -> None:
+        """Take no new requests; those open may finish."""
+        self.admission.close()
+
+    def abort(self) -> None:
+        """End all open requests now, each with `ShuttingDownError`."""
+        self.interruptions.abort()
+
+    async def _route(self, scope: Scope, receive: Receive, send: Send) -> None:
+        path, method = scope["path"], scope["method"]
+        is_call = path in (CHAT_PATH, TEXT_PATH)
+        if is_call and method == "POST":
+            await Call(self, scope, receive, send).run()
+        elif path in self._replies and method == "GET":
+            await self._replies[path](send)
+        elif is_call or path in self._replies:
+            await json_reply(send, 405, encode_error(fault_body(405, "This path takes another method")), [])
+        else:
+            await json_reply(send, 404, encode_error(fault_body(404, "No such path")), [])
+
+    async def _health(self, send: Send) -> None:
+        is_healthy = self.worker.stats().is_healthy
+        status = "draining" if self.admission.is_closed else "ok" if is_healthy else "engine_dead"
+        await json_reply(send, 200 if is_healthy else 503, msgspec.json.encode({"status": status}), [])
+
+    async def _info(self, send: Send) -> None:
+        await json_reply(send, 200, msgspec.json.encode(self.worker.info), [])
+
+    async def _stats(self, send: Send) -> None:
+        await json_reply(send, 200, msgspec.json.encode(self.worker.stats()), [])
