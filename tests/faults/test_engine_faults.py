@@ -113,7 +113,7 @@ async def idle(worker: LocalWorker, timeout_s: float = 60) -> None:
 async def test_a_failing_step_ends_its_requests_and_the_engine_goes_on(directory, monkeypatch):
     async with running(directory) as worker:
         good = await outcome(worker, request("alone"))
-        forward, calls = worker._engine._decoder.forward, 0
+        forward, calls = worker._engine.language.decoder.forward, 0
 
         def fail_once(*arguments):
             nonlocal calls
@@ -122,7 +122,7 @@ async def test_a_failing_step_ends_its_requests_and_the_engine_goes_on(directory
                 raise RuntimeError("the model broke")
             return forward(*arguments)
 
-        monkeypatch.setattr(worker._engine._decoder, "forward", fail_once)
+        monkeypatch.setattr(worker._engine.language.decoder, "forward", fail_once)
         assert isinstance(await outcome(worker, request("victim")), EngineStepError)
         assert await outcome(worker, request("alone")) == good
         await idle(worker)
@@ -176,7 +176,7 @@ async def test_corrupt_and_misfit_embeddings_never_reach_the_model(directory, mo
 
 async def test_not_a_number_ends_only_its_own_sequence(directory, monkeypatch):
     async with running(directory) as worker:
-        logits = worker._engine._decoder.logits
+        logits = worker._engine.language.decoder.logits
 
         def poisoned(hidden: torch.Tensor) -> torch.Tensor:
             values = logits(hidden).clone()
@@ -186,7 +186,7 @@ async def test_not_a_number_ends_only_its_own_sequence(directory, monkeypatch):
 
         first = asyncio.create_task(outcome(worker, request("first", max_tokens=2000)))
         await until(lambda: worker.stats().num_running)
-        monkeypatch.setattr(worker._engine._decoder, "logits", poisoned)
+        monkeypatch.setattr(worker._engine.language.decoder, "logits", poisoned)
         assert isinstance(await outcome(worker, request("second")), EngineStepError)
         assert len(await first) == 2000
         await idle(worker)
@@ -211,7 +211,9 @@ async def test_a_caller_that_leaves_frees_everything(directory, monkeypatch, sta
         elif stage == "encode":
             monkeypatch.setattr(worker._engine.family, "encode", slow(worker._engine.family.encode))
         elif stage == "prefill":
-            monkeypatch.setattr(worker._engine._decoder, "forward", slow(worker._engine._decoder.forward, 0.02))
+            monkeypatch.setattr(
+                worker._engine.language.decoder, "forward", slow(worker._engine.language.decoder.forward, 0.02)
+            )
         else:
             entered.set()
         task = asyncio.create_task(outcome(worker, request("leaver", *items(4), max_tokens=3000)))
@@ -351,7 +353,7 @@ async def test_a_sequence_that_is_not_finite_does_not_spoil_the_next_one_in_its_
         good = await outcome(worker, request("later"))
         long = asyncio.create_task(outcome(worker, request("long", max_tokens=2000)))
         await until(lambda: worker.stats().totals["decode_tokens"] > 100)
-        decoder = worker._engine._decoder
+        decoder = worker._engine.language.decoder
         embed = decoder.embed
 
         def overflowing(token_ids: torch.Tensor) -> torch.Tensor:

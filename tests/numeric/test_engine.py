@@ -103,7 +103,7 @@ def reference(family: str, directory: Path, worker: LocalWorker, all_: list[Conv
         request = conversation.request("reference")
         preparer = worker.preparer
         plans = [preparer.plan(item.width, item.height) for item in request.items] if preparer else []
-        token_ids = worker._engine.plan(request, plans).prompt.token_ids.tolist()
+        token_ids = worker._engine.language.planner.plan(request, plans).prompt.token_ids.tolist()
         shown = [part for part in conversation.parts if isinstance(part, int)]
         prepared = [preparer.prepare(conversation.pictures[number]) for number in shown] if preparer else []
         inputs = reference_inputs(family, token_ids, prepared)

@@ -49,6 +49,13 @@ class LocalConnector:
         check_embedding(handle.metadata, stored[1], expected)
         return stored[1]
 
+    def data(self, key: str) -> Buffer:
+        """The bytes of an embedding that the caller holds, to be offered to others."""
+        with self._lock:
+            stored = self._store.get(key)
+        assert stored is not None, f"nobody holds {key}"
+        return stored[1]
+
     def release(self, key: str) -> None:
         """See `EmbeddingConnector.release`."""
         with self._lock:

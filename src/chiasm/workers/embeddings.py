@@ -1,77 +1,141 @@
-"""The way from a media item to a held embedding: cached, under way for somebody else, or decoded and encoded now."""
+"""The way from a media item to a held embedding: cached, under way for somebody else, taken over, or encoded now."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass
 
-from chiasm.connectors.base import EmbeddingConnector
+import msgspec
+
+from chiasm.connectors.base import ITEM_SIZE_BYTES, Buffer, check_embedding
+from chiasm.connectors.local import LocalConnector
 from chiasm.engines.embedded.encoder import Encoded, EncodeJob
 from chiasm.engines.embedded.engine import EmbeddedEngine
-from chiasm.errors import ChiasmError, HandleExpiredError, UnsupportedMediaError
+from chiasm.errors import ChiasmError, UnsupportedFeatureError, UnsupportedMediaError
 from chiasm.media.decoding import PictureDecoder
 from chiasm.media.item_errors import naming_item
+from chiasm.media.prepare.base import ImagePreparer
 from chiasm.observability.receipt import StageClock
-from chiasm.protocol.media import EmbeddingHandle, InlineSource, MediaItem
+from chiasm.protocol.media import EmbeddingHandle, MediaItem
 from chiasm.workers.flights import SingleFlight
+from chiasm.workers.transfers import TensorMover
+
+_Work = Callable[[], Awaitable[EmbeddingHandle]]
+
+
+@dataclass(frozen=True)
+class HeldEmbeddings:
+    """Embeddings by key, each held once. `num_cached` were there already."""
+
+    handles: dict[str, EmbeddingHandle]
+    num_cached: int
 
 
 class EmbeddingSource:
-    """Gives every item its embedding; a distinct picture is encoded once, however many ask for it."""
+    """Gives items their embeddings; a distinct picture is encoded or taken over once, however many ask for it."""
 
-    def __init__(self, engine: EmbeddedEngine, connector: EmbeddingConnector, decoder: PictureDecoder) -> None:
+    def __init__(
+        self, engine: EmbeddedEngine, connector: LocalConnector, decoder: PictureDecoder, mover: TensorMover
+    ) -> None:
         self._engine = engine
         self._connector = connector
         self._decoder = decoder
-        self._flights: SingleFlight[Encoded] = SingleFlight(lambda encoded: connector.release(encoded.handle.key))
+        self._mover = mover
+        self._flights: SingleFlight[EmbeddingHandle] = SingleFlight(lambda handle: connector.release(handle.key))
         self.num_hits = 0
 
     @property
     def num_in_flight(self) -> int:
-        """Pictures being decoded or encoded."""
+        """Pictures being decoded, encoded or taken over."""
         return len(self._flights)
 
-    async def hold_all(self, items: Sequence[MediaItem], clock: StageClock) -> dict[str, EmbeddingHandle]:
-        """Handles by embedding key, each held once; none stays held when one item fails or the caller is cancelled."""
-        distinct = {self._engine.embedding_key(item.identity): (index, item) for index, item in enumerate(items)}
-        tasks = [asyncio.ensure_future(self._hold(key, item, index, clock)) for key, (index, item) in distinct.items()]
+    async def hold_all(self, items: Iterable[tuple[int, MediaItem]], clock: StageClock) -> HeldEmbeddings:
+        """Hold the embedding of every item; none stays held when one fails or the caller is cancelled.
+
+        Args:
+            items: With their positions in the request, which spans and errors name.
+            clock: Gets the spans.
+        """
+        held: dict[str, EmbeddingHandle] = {}
+        missing: dict[str, tuple[int, MediaItem]] = {}
+        for index, item in items:
+            key = self._engine.embedding_key(item.identity)
+            if key in held or key in missing:
+                continue
+            cached = self._connector.hold(key)
+            if cached is None:
+                missing[key] = (index, item)
+            else:
+                held[key] = cached
+        self.num_hits += len(held)
+        num_cached = len(held)
+        tasks = [asyncio.ensure_future(self._get(key, item, index, clock)) for key, (index, item) in missing.items()]
         try:
-            return dict(zip(distinct, await asyncio.gather(*tasks), strict=True))
+            held |= zip(missing, await asyncio.gather(*tasks), strict=True)
         except BaseException:
             for task in tasks:
                 task.cancel()
-            for result in await asyncio.gather(*tasks, return_exceptions=True):
-                if isinstance(result, EmbeddingHandle):
-                    self._connector.release(result.key)
+            results = await asyncio.gather(*tasks, return_exceptions=True)
+            for handle in [*held.values(), *(result for result in results if isinstance(result, EmbeddingHandle))]:
+                self._connector.release(handle.key)
             raise
+        return HeldEmbeddings(held, num_cached)
 
-    async def _hold(self, key: str, item: MediaItem, index: int, clock: StageClock) -> EmbeddingHandle:
-        held = self._connector.hold(key)
-        if held is not None:
-            self.num_hits += 1
-            return held
-        if isinstance(item.source, EmbeddingHandle):
-            raise HandleExpiredError(
-                f"The embedding of item {index} is no longer stored", hint="Send the picture again."
-            )
+    def release(self, handles: Iterable[EmbeddingHandle]) -> None:
+        """Give up what `hold_all` gave."""
+        for handle in handles:
+            self._connector.release(handle.key)
+
+    async def offer(self, handle: EmbeddingHandle, clock: StageClock) -> EmbeddingHandle:
+        """Offer a held embedding to other workers; returns the handle they can take it by."""
+        with clock.stage("transfer"):
+            offer = await self._mover.offer(handle.key, self._connector.data(handle.key))
+        return msgspec.structs.replace(
+            handle, connector=offer.connector, address=offer.address, expires_at_s=offer.expires_at_s
+        )
+
+    async def _get(self, key: str, item: MediaItem, index: int, clock: StageClock) -> EmbeddingHandle:
         with naming_item(index):
-            return await self._shared(key, item, index, clock)
+            preparer = self._engine.preparer
+            if preparer is None:
+                raise UnsupportedMediaError("This model takes no pictures", hint="Serve a vision-language model.")
+            if isinstance(item.source, EmbeddingHandle):
+                source = item.source
+                return await self._shared(key, index, clock, "transfer", lambda: self._take(source, item, preparer))
+            if self._engine.encoder is None:
+                raise UnsupportedFeatureError(
+                    f"Media item {index}: this worker encodes no pictures",
+                    hint="Send it an embedding's handle, or send the item to a worker with the role encode.",
+                    item=index,
+                )
+            return await self._shared(
+                key, index, clock, "encode_queue", lambda: self._encode(item, preparer, index, clock)
+            )
 
-    async def _shared(self, key: str, item: MediaItem, index: int, clock: StageClock) -> EmbeddingHandle:
-        """Wait for the one encoding of this picture that is under way, or start it."""
+    async def _shared(self, key: str, index: int, clock: StageClock, stage: str, work: _Work) -> EmbeddingHandle:
+        """Wait for the work on this picture that is under way, or start it. `stage` is what waiting counts as."""
         joined_s, is_first = clock.now_s(), key not in self._flights
-        async with self._flights.join(key, lambda: self._encode(item, index, clock)):
-            if not is_first:
-                clock.add("encode_queue", joined_s, clock.now_s(), index)
+        async with self._flights.join(key, work):
+            if stage == "transfer" or not is_first:
+                clock.add(stage, joined_s, clock.now_s(), index)
             shared = self._connector.hold(key)
             assert shared is not None, "the flight holds what it published"
             return shared
 
-    async def _encode(self, item: MediaItem, index: int, clock: StageClock) -> Encoded:
-        preparer = self._engine.preparer
-        if preparer is None:
-            raise UnsupportedMediaError(
-                "This model takes no pictures", item=index, hint="Serve a vision-language model."
-            )
-        assert isinstance(item.source, InlineSource)
+    async def _take(self, handle: EmbeddingHandle, item: MediaItem, preparer: ImagePreparer) -> EmbeddingHandle:
+        """Take over what another worker has encoded, checked against this worker's own plan."""
+        language = self._engine.language
+        if language is None:
+            raise UnsupportedFeatureError("An encoder takes media, not embeddings")
+        expected = language.expected_embedding(item.identity, preparer.plan(item.width, item.height))
+
+        def check(data: Buffer) -> Buffer:
+            check_embedding(handle.metadata, data, expected)
+            return data
+
+        num_bytes = expected.num_embeddings * expected.width * ITEM_SIZE_BYTES[expected.dtype]
+        return self._connector.publish(handle.metadata, await self._mover.take(handle, num_bytes, check))
+
+    async def _encode(self, item: MediaItem, preparer: ImagePreparer, index: int, clock: StageClock) -> EmbeddingHandle:
         prepared = await self._decoder.prepare(item, preparer, clock, index)
         loop = asyncio.get_running_loop()
         result: asyncio.Future[Encoded] = loop.create_future()
@@ -89,7 +153,7 @@ class EmbeddingSource:
             raise
         clock.add("encode_queue", queued_s, encoded.start_s - clock.start, index)
         clock.add("encode", encoded.start_s - clock.start, encoded.end_s - clock.start, index)
-        return encoded
+        return encoded.handle
 
     def _settle(self, result: "asyncio.Future[Encoded]", outcome: Encoded | ChiasmError) -> None:
         if result.done():  # cancelled meanwhile: nobody will release what was published

@@ -6,6 +6,7 @@ from typing import Literal
 import torch
 
 from chiasm.connectors.base import Buffer
+from chiasm.protocol.kv import KvMetadata
 from chiasm.protocol.media import EmbeddingMetadata
 
 DtypeName = Literal["float32", "bfloat16", "float16"]
@@ -32,9 +33,9 @@ def tensor_bytes(tensor: torch.Tensor) -> Buffer:
     return flat.data.toreadonly()
 
 
-def bytes_tensor(data: Buffer, metadata: EmbeddingMetadata) -> torch.Tensor:
+def bytes_tensor(data: Buffer, metadata: EmbeddingMetadata | KvMetadata) -> torch.Tensor:
     """The tensor over `data`, sharing memory; never written to."""
-    with warnings.catch_warnings():  # torch warns that the memory is read-only; nobody writes to embeddings
+    with warnings.catch_warnings():  # torch warns that the memory is read-only; nobody writes to what was sent
         warnings.simplefilter("ignore", UserWarning)
         flat = torch.frombuffer(data, dtype=_DTYPES[metadata.dtype])
     return flat.view(metadata.shape)

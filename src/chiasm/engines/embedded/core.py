@@ -7,13 +7,12 @@ from collections.abc import Sequence as Seq
 import numpy as np
 import torch
 
-from chiasm.cache.block_hash import BLOCK_TOKENS
 from chiasm.cache.block_pool import BlockPool
 from chiasm.engines.embedded.decoder.base import Decoder, DeepstackRows
 from chiasm.engines.embedded.decoder.rotary import Rotary
 from chiasm.engines.embedded.kv import PrefixBlocks, SlotKV
 from chiasm.engines.embedded.sampling.sampler import Outcome, sample
-from chiasm.engines.embedded.sequence import Sequence
+from chiasm.engines.embedded.sequence import PlannedPrompt, Sequence
 from chiasm.errors import ChiasmError, EngineStepError
 from chiasm.protocol.generation import ChoiceFinished, TokenEvent
 from chiasm.scheduling.scheduler import Scheduler, State, Step
@@ -60,9 +59,16 @@ class EngineCore:
             "prefill_tokens": 0,
             "decode_tokens": 0,
             "cached_prompt_tokens": 0,
+            "taken_prompt_tokens": 0,
             "failed_steps": 0,
             "cancelled": 0,
         }
+
+    @property
+    def kv_layout(self) -> tuple[int, int, int, torch.dtype]:
+        """Layers, kv_heads, head_dim and type of keys and values."""
+        shape = self._decoder.shape
+        return self._decoder.num_layers, shape.kv_heads, shape.head_dim, self._decoder.dtype
 
     @property
     def num_open(self) -> int:
@@ -141,32 +147,39 @@ class EngineCore:
         start = step.num_decoding
         for chunk in step.chunks:
             sequence = self._sequences[chunk.sequence.key]
-            if sequence.embeddings is not None:
-                is_row = sequence.prompt.is_embedding_row
-                before = int(is_row[: chunk.start].sum())
-                here = np.flatnonzero(is_row[chunk.start : chunk.start + chunk.num_tokens])
+            is_row = sequence.prompt.is_embedding_row[chunk.start : chunk.start + chunk.num_tokens]
+            here = np.flatnonzero(is_row)
+            if len(here):
                 at.append(here + start)
-                values.append(sequence.embeddings[before : before + len(here)])
+                values.append(_embedding_rows(sequence, chunk.start, len(here)))
             start += chunk.num_tokens
-        if not sum(map(len, at)):
+        if not at:
             return None
-        rows, embeddings = torch.from_numpy(np.concatenate(at)), torch.cat(values).to(x.dtype)
+        rows, packed = torch.from_numpy(np.concatenate(at)), torch.cat(values).to(x.dtype)
         hidden = self._decoder.hidden_size
-        x[rows] = embeddings[:, :hidden]
-        if embeddings.shape[1] == hidden:
+        x[rows] = packed[:, :hidden]
+        if packed.shape[1] == hidden:
             return None
-        return DeepstackRows(rows, embeddings[:, hidden:].view(len(rows), -1, hidden).transpose(0, 1))
+        return DeepstackRows(rows, packed[:, hidden:].view(len(rows), -1, hidden).transpose(0, 1))
 
     def _admit(self, scheduled: Scheduled, slot: int) -> int:
-        """Fill a slot from the prefix cache; at least one prompt token is left to compute."""
+        """Fill a slot with what need not be computed; at least one prompt token is left."""
         sequence = self._sequences[scheduled.key]
         sequence.admitted_s = time.perf_counter()
-        usable = (sequence.prompt.num_tokens - 1) // BLOCK_TOKENS
-        places = self.pool.match(sequence.prompt.hashes[:usable])
-        if places:
-            sequence.num_cached_tokens = self._blocks.copy_in(places, slot)
-            self.totals["cached_prompt_tokens"] += sequence.num_cached_tokens
-        return sequence.num_cached_tokens
+        if sequence.tensors.kv is not None:
+            num_tokens = sequence.prompt.num_tokens - 1
+            self._kv.write(slot, sequence.tensors.kv, num_tokens)
+            self.totals["taken_prompt_tokens"] += num_tokens
+        else:
+            num_tokens = sequence.num_cached_tokens = self._reuse(sequence.prompt, slot)
+            self.totals["cached_prompt_tokens"] += num_tokens
+        sequence.tensors.admitted()
+        return num_tokens
+
+    def _reuse(self, prompt: PlannedPrompt, slot: int) -> int:
+        """Fill a slot from the prefix cache."""
+        places = self.pool.match(prompt.reusable_hashes)
+        return self._blocks.copy_in(places, slot) if places else 0
 
     def _start_decoding(self, sequence: Sequence, move: SlotMove | None) -> None:
         if move is not None:
@@ -175,6 +188,8 @@ class EngineCore:
         slot = self.scheduler.slots.slot(sequence.scheduled.key)
         self._context[slot] = sequence.prompt.num_tokens - 1
         self._next_position[slot] = sequence.prompt.next_position - 1
+        if sequence.tensors.is_kv_wanted and sequence.tensors.computed_kv is None:
+            sequence.tensors.computed_kv = self._kv.read(slot, sequence.prompt.num_tokens)
         sequence.first_token_s = time.perf_counter()
 
     def _hand_out(self, sequences: Seq[Sequence], outcomes: Seq[Outcome]) -> None:
@@ -235,3 +250,12 @@ class EngineCore:
         self.totals["steps"] += 1
         self.totals["decode_tokens"] += step.num_decoding
         self.totals["prefill_tokens"] += sum(chunk.num_tokens for chunk in step.chunks)
+
+
+def _embedding_rows(sequence: Sequence, start: int, num_rows: int) -> torch.Tensor:
+    """The next rows of the pictures from a token on."""
+    tensors = sequence.tensors
+    first = sequence.prompt.num_embedding_rows(start) - tensors.first_row
+    assert tensors.embeddings is not None, "pictures without embeddings are covered"
+    assert first >= 0, "pictures that count as covered are covered"
+    return tensors.embeddings[first : first + num_rows]

@@ -38,6 +38,14 @@ class SlotKV:
         """Zero the start of a slot that may not be finite: even a masked NaN spoils what it is summed with."""
         self.data[:, slot, :, :, :num_tokens] = 0
 
+    def read(self, slot: int, num_tokens: int) -> torch.Tensor:
+        """A copy of the start of a slot: [layers, 2, kv_heads, num_tokens, head_dim]."""
+        return self.data[:, slot, :, :, :num_tokens].contiguous()
+
+    def write(self, slot: int, kv: torch.Tensor, num_tokens: int) -> None:
+        """Copy the first `num_tokens` of a tensor as `read` gives it to the start of a slot."""
+        self.data[:, slot, :, :, :num_tokens] = kv[:, :, :, :num_tokens]
+
     def move(self, move: SlotMove, num_source_tokens: int, num_displaced_tokens: int = 0) -> None:
         """Apply a slot move; token counts say how much of each slot is worth copying."""
         source = self.data[:, move.source, :, :, :num_source_tokens]

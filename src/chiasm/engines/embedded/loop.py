@@ -19,7 +19,7 @@ logger = logging.getLogger(__name__)
 class EngineLoop:
     """Runs encode batches and steps in turn while there is work, and sleeps otherwise. Its methods are thread-safe."""
 
-    def __init__(self, core: EngineCore, encoder: Encoder | None, *, threads: int) -> None:
+    def __init__(self, core: EngineCore | None, encoder: Encoder | None, *, threads: int) -> None:
         self._core = core
         self._encoder = encoder
         self._threads = threads
@@ -37,16 +37,20 @@ class EngineLoop:
 
     def submit(self, sequences: Seq[Sequence]) -> None:
         """Queue the choices of one request. Errors, also a dead engine, go to their sinks."""
-        self._post(lambda: self._add(sequences), lambda error: _fail_all(sequences, error))
+        core = self._core
+        assert core is not None, "an encoder gets no prompts"
+        self._post(lambda: _add(core, sequences), lambda error: _fail_all(sequences, error))
 
     def cancel(self, sequences: Seq[Sequence]) -> None:
         """Drop sequences; their sinks hear nothing more after the engine has seen this."""
-        self._post(lambda: self._cancel(sequences), lambda _: None)
+        core = self._core
+        if core is not None and sequences:
+            self._post(lambda: _cancel(core, sequences), lambda _: None)
 
     def encode(self, job: EncodeJob) -> None:
         """Queue a picture."""
         encoder = self._encoder
-        assert encoder is not None, "a text-only model gets no pictures"
+        assert encoder is not None, "a worker without an encoder gets no pictures"
         self._post(lambda: encoder.add(job), job.done)
 
     def cancel_encode(self, job: EncodeJob) -> None:
@@ -72,17 +76,6 @@ class EngineLoop:
         else:
             refuse(EngineDeadError("The engine has stopped", hint="Restart the server; its log says why it stopped."))
 
-    def _add(self, sequences: Seq[Sequence]) -> None:
-        for sequence in sequences:
-            try:
-                self._core.add(sequence)
-            except ChiasmError as error:
-                sequence.sink.fail(error)
-
-    def _cancel(self, sequences: Seq[Sequence]) -> None:
-        for sequence in sequences:
-            self._core.cancel(sequence)
-
     def _run(self) -> None:
         torch.set_num_threads(self._threads)
         try:
@@ -96,11 +89,12 @@ class EngineLoop:
     def _turn(self) -> None:
         while self._commands:
             self._commands.popleft()()
-        if self._encoder is not None and self._encoder.num_waiting:
-            self._encoder.encode_some()
-        if self._core.scheduler.has_work:
-            self._core.step()
-        elif not self._commands and not (self._encoder and self._encoder.num_waiting):
+        core, encoder = self._core, self._encoder
+        if encoder is not None and encoder.num_waiting:
+            encoder.encode_some()
+        if core is not None and core.scheduler.has_work:
+            core.step()
+        elif not self._commands and not (encoder and encoder.num_waiting):
             self._wake.wait(timeout=1.0)
             self._wake.clear()
 
@@ -110,10 +104,24 @@ class EngineLoop:
         while self._commands:
             self._commands.popleft()()
         error = EngineDeadError("The engine has stopped")
-        self._core.fail_all(error)
         if self._encoder is not None:
             self._encoder.fail_all(error)
-        self._core.close()
+        if self._core is not None:
+            self._core.fail_all(error)
+            self._core.close()
+
+
+def _add(core: EngineCore, sequences: Seq[Sequence]) -> None:
+    for sequence in sequences:
+        try:
+            core.add(sequence)
+        except ChiasmError as error:
+            sequence.sink.fail(error)
+
+
+def _cancel(core: EngineCore, sequences: Seq[Sequence]) -> None:
+    for sequence in sequences:
+        core.cancel(sequence)
 
 
 def _fail_all(sequences: Seq[Sequence], error: ChiasmError) -> None:

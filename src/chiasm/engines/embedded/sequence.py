@@ -1,14 +1,16 @@
 """What the engine computes with: planned prompts and the sequences made of them."""
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from threading import Lock
 from typing import Protocol
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from chiasm.cache.block_hash import MediaSpan, block_hashes
+from chiasm.cache.block_hash import BLOCK_TOKENS, MediaSpan, block_hashes
 from chiasm.engines.embedded.decoder.rotary import Rotary
 from chiasm.engines.embedded.families.base import PlacedImage
 from chiasm.engines.embedded.output.stream import OutputStream
@@ -46,6 +48,15 @@ class PlannedPrompt:
         """Length of the prompt."""
         return len(self.token_ids)
 
+    @property
+    def reusable_hashes(self) -> tuple[bytes, ...]:
+        """Hashes of the blocks that may come from a cache: at least one token is left to compute."""
+        return self.hashes[: (self.num_tokens - 1) // BLOCK_TOKENS]
+
+    def num_embedding_rows(self, num_tokens: int) -> int:
+        """Embedding rows among the first `num_tokens` tokens."""
+        return int(self.is_embedding_row[:num_tokens].sum())
+
 
 class EventSink(Protocol):
     """Where a choice's events go. Called on the engine's thread; must neither block nor raise."""
@@ -60,12 +71,50 @@ class EventSink(Protocol):
 
 
 @dataclass(eq=False)
+class PromptTensors:
+    """What the choices of one request share besides the prompt itself.
+
+    Attributes:
+        num_choices: Choices without a slot.
+        embeddings: [rows, width], those of the prompt's embedding rows from `first_row` on.
+        first_row: Rows before it lie in prefix blocks that are pinned, or in `kv`.
+        kv: [layers, 2, kv_heads, num_tokens, head_dim] of the whole prompt, computed elsewhere.
+        is_kv_wanted: Whether to keep the prompt's keys and values for another worker.
+        computed_kv: Those, once the prompt is computed; same layout as `kv`.
+        give_back: Frees what is kept only until all choices have their slots.
+    """
+
+    num_choices: int = 1
+    embeddings: torch.Tensor | None = None
+    first_row: int = 0
+    kv: torch.Tensor | None = None
+    is_kv_wanted: bool = False
+    computed_kv: torch.Tensor | None = None
+    give_back: Callable[[], None] | None = None
+    _lock: Lock = field(default_factory=Lock)
+
+    def admitted(self) -> None:
+        """One choice has its slot. Called on the engine's thread."""
+        self.num_choices -= 1
+        if not self.num_choices:
+            self.kv = None
+            self.close()
+
+    def close(self) -> None:
+        """Free what is kept for choices without a slot: any thread may, once those are cancelled. Once is enough."""
+        with self._lock:
+            give_back, self.give_back = self.give_back, None
+        if give_back is not None:
+            give_back()
+
+
+@dataclass(eq=False)
 class Sequence:
     """One output under way. Owned by the engine's thread from submission on."""
 
     scheduled: Scheduled
     prompt: PlannedPrompt
-    embeddings: torch.Tensor | None  # [embedding rows of the prompt, width]
+    tensors: PromptTensors
     sampler: SequenceSampler
     output: OutputStream
     sink: EventSink

@@ -1,0 +1,136 @@
+"""The language model's stages, prefill and decode: planned prompts and checked tensors in, running sequences out."""
+
+import itertools
+from collections.abc import Sequence as Seq
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from chiasm.connectors.base import EmbeddingConnector, ExpectedEmbedding
+from chiasm.engines.embedded.buffers import bytes_tensor
+from chiasm.engines.embedded.core import EngineCore
+from chiasm.engines.embedded.decoder.registry import make_decoder
+from chiasm.engines.embedded.families.base import Family, LoadedModel
+from chiasm.engines.embedded.output.stream import OutputStream
+from chiasm.engines.embedded.planner import PlannedRequest, Planner, processor_revision
+from chiasm.engines.embedded.prompt.render import PromptRenderer
+from chiasm.engines.embedded.sampling.grammar import GrammarCompiler
+from chiasm.engines.embedded.sampling.sampler import SequenceSampler
+from chiasm.engines.embedded.sequence import EventSink, PlannedPrompt, PromptTensors, Sequence
+from chiasm.media.prepare.base import ImagePlan
+from chiasm.protocol.media import EmbeddingHandle
+from chiasm.scheduling.scheduler import Sequence as Scheduled
+from chiasm.settings import EngineSettings
+
+
+class LanguageStages:
+    """Prefill and decode of one model. Thread-safe but for `core`, which belongs to the loop's thread."""
+
+    def __init__(
+        self,
+        settings: EngineSettings,
+        directory: Path,
+        family: Family,
+        model: LoadedModel,
+        connector: EmbeddingConnector,
+        revision: str,
+    ) -> None:
+        """Arrange the weights of `model`, whose layers are not needed afterwards.
+
+        Args:
+            settings: Of the engine; `threads` filled in.
+            directory: Of the model.
+            family: Of the model.
+            model: Loaded weights.
+            connector: Where held embeddings are read.
+            revision: Of the model.
+
+        Raises:
+            EngineStartError: The tokenizer is unusable, or the decoder asked for cannot be used.
+        """
+        self._connector = connector
+        self._renderer = PromptRenderer(directory, family)
+        self._grammars = GrammarCompiler(self._renderer.tokenizer)
+        self._dtype = settings.dtype
+        self._model_revision = revision
+        self._processor_revision = processor_revision(family)
+        self._vocab_size = len(model.lm_head)
+        self._keys = itertools.count()
+        self.max_tokens = context_tokens(settings, model)
+        self.decoder = make_decoder(
+            model,
+            family.frequency_axes,
+            kind=settings.decoder,
+            pack_weights=settings.pack_weights,
+            threads=settings.threads,
+        )
+        self.core = EngineCore(
+            self.decoder,
+            num_slots=settings.max_running,
+            max_tokens=self.max_tokens,
+            max_step_tokens=settings.max_step_tokens,
+            max_waiting=settings.max_waiting,
+            prefix_cache_bytes=settings.prefix_cache_bytes,
+        )
+        self._embedding_width = self.decoder.hidden_size * (1 + family.num_deepstack_levels)
+        self.planner = Planner(
+            family, self._renderer, self.decoder.rotary, model_revision=revision, max_tokens=self.max_tokens
+        )
+
+    def expected_embedding(self, identity: str, plan: ImagePlan) -> ExpectedEmbedding:
+        """What the embedding of a picture must be, whoever made it."""
+        return ExpectedEmbedding(
+            identity=identity,
+            num_embeddings=plan.num_embeddings,
+            width=self._embedding_width,
+            dtype=self._dtype,
+            grid_thw=plan.grid_thw,
+            model_revision=self._model_revision,
+            processor_revision=self._processor_revision,
+        )
+
+    def embeddings(self, prompt: PlannedPrompt, handles: Seq[EmbeddingHandle]) -> torch.Tensor:
+        """Rows of the prompt's last pictures, of which one handle each is held.
+
+        Raises:
+            TransferError: An embedding is not what the plan says.
+        """
+        first = len(prompt.images) - len(handles)
+        parts = []
+        for image, span, handle in zip(prompt.images[first:], prompt.media[first:], handles, strict=True):
+            expected = self.expected_embedding(span.key.partition(":")[0], image.plan)
+            parts.append(bytes_tensor(self._connector.load(handle, expected), handle.metadata))
+        return parts[0] if len(parts) == 1 else torch.cat(parts)
+
+    def sequences(self, planned: PlannedRequest, tensors: PromptTensors, sinks: Seq[EventSink]) -> list[Sequence]:
+        """One sequence per sink (choice), all on the same prompt and tensors.
+
+        Raises:
+            InvalidRequestError: The JSON schema cannot be used.
+        """
+        prompt, params = planned.prompt, planned.sampling
+        tokenizer = self._renderer.tokenizer
+        first: Scheduled | None = None
+        result = []
+        for choice, sink in enumerate(sinks):
+            scheduled = Scheduled(next(self._keys), prompt.num_tokens, after=first)
+            first = first or scheduled
+            grammar = self._grammars.compile(params.json_schema) if params.json_schema is not None else None
+            sampler = SequenceSampler(
+                params,
+                choice=choice,
+                vocab_size=self._vocab_size,
+                eos_token_ids=tokenizer.eos_token_ids,
+                grammar=grammar,
+            )
+            sampler.observe_prompt(prompt.token_ids)
+            output = OutputStream(choice, params, tokenizer, tokenizer.eos_token_ids)
+            result.append(Sequence(scheduled, prompt, tensors, sampler, output, sink))
+        return result
+
+
+def context_tokens(settings: EngineSettings, model: LoadedModel) -> int:
+    """The longest prompt plus output."""
+    config: Any = model.text.config
+    return min(settings.max_model_tokens, int(config.max_position_embeddings))
