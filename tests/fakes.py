@@ -186,7 +186,10 @@ class FakeIngest:
         self.num_cancelled = 0
         self.started = asyncio.Event()
 
-    async def collect(self, references, deadline_s, clock):
+    def lease(self):
+        return None
+
+    async def collect(self, references, deadline_s, clock, lease):
         self.num_open += 1
         self.started.set()
         try:

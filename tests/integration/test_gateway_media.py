@@ -8,9 +8,13 @@ import logging
 
 import pytest
 
+from chiasm.errors import ChiasmError
+from chiasm.media import Spool, read_source
 from chiasm.media.ingest import MediaIngest
+from chiasm.protocol.generation import ChoiceFinished
 from chiasm.settings import GatewaySettings, MediaSettings
-from tests.fakes import FakeWorker
+from tests.fakes import FakeWorker, fail, finished, token
+from tests.fakes import hang as hang_up
 from tests.faults.loopback import Loopback, answer, hang
 from tests.integration.gateway_server import Running, connected, post_bytes, read_response, until
 from tests.unit.media.pictures import encode, gradient, noise
@@ -62,6 +66,19 @@ async def server(upstream):
     await ingest.aclose()
 
 
+@pytest.fixture
+async def spooling(tmp_path):
+    """A server whose workers are other processes."""
+    media = MediaSettings(spool_directory=str(tmp_path / "spool"))
+    spool = Spool(media)
+    ingest = RealIngest(media, None, spool=spool)
+    async with Running(FakeWorker(), ingest, GatewaySettings()) as made:
+        made.spool, made.media = spool, media
+        yield made
+    await ingest.aclose()
+    spool.close()
+
+
 async def post(server, message):
     async with connected(server) as (reader, writer):
         writer.write(message)
@@ -78,6 +95,41 @@ async def test_items_reach_the_worker_in_order_under_the_identity_of_their_bytes
     assert [item.source.data for item in items] == [ONE, TWO, ONE]
     assert (items[1].width, items[1].height, items[1].format) == (64, 48, "png")
     assert "fetch" in server.gateway.receipts.latest(1)[0].stages_s
+
+
+async def test_spooled_media_are_there_until_the_first_token(spooling):
+    seen, may_end = [], asyncio.Event()
+
+    async def script(request):
+        seen.append([read_source(item.source, spooling.media) for item in request.items])
+        yield token(0, "a", request)
+        await may_end.wait()
+        yield ChoiceFinished(0, "stop")
+        yield finished(request, 1)
+
+    spooling.worker.script = script
+    asking = asyncio.create_task(post(spooling, ask(data_url(ONE), data_url(TWO), data_url(ONE))))
+    await until(lambda: seen)
+    await until(lambda: not spooling.spool.num_files)
+    assert not asking.done()
+    may_end.set()
+    assert (await asking)[0] == 200
+    assert seen == [[ONE, TWO, ONE]]
+
+
+@pytest.mark.parametrize("how", ["fails", "leaves", "bad item"])
+async def test_requests_that_end_early_leave_no_files(spooling, how):
+    spooling.worker.script = fail(ChiasmError("no")) if how == "fails" else hang_up()
+    bad = ["data:image/png;base64,AAAA"] if how == "bad item" else []
+    async with connected(spooling) as (reader, writer):
+        writer.write(ask(data_url(ONE), data_url(TWO), *bad))
+        if how == "leaves":
+            await until(lambda: spooling.spool.num_files == 2)
+        else:
+            assert (await read_response(reader))[0] == (500 if how == "fails" else 400)
+    await spooling.until_idle()
+    await until(lambda: not spooling.spool.num_files)
+    assert spooling.spool.num_bytes == 0
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from chiasm.asgi.interruptions import Interruptions
 from chiasm.gateway.aliases import MediaAliases
 from chiasm.gateway.receipts import ReceiptRing
 from chiasm.media.reference import MediaReference
+from chiasm.media.spool import SpoolLease
 from chiasm.observability.logs import log_receipt
 from chiasm.observability.metrics import GatewayMetrics
 from chiasm.observability.receipt import Receipt, StageClock
@@ -21,8 +22,12 @@ from chiasm.settings import GatewaySettings
 class Ingest(Protocol):
     """Where media come from; `chiasm.media.ingest.MediaIngest`, or a stand-in in tests."""
 
+    def lease(self) -> SpoolLease | None:
+        """Begin to hold media in files for one request; None where items carry their bytes."""
+        ...
+
     async def collect(
-        self, references: Sequence[MediaReference], deadline_s: float, clock: StageClock
+        self, references: Sequence[MediaReference], deadline_s: float, clock: StageClock, lease: SpoolLease | None
     ) -> list[MediaItem]:
         """Return one checked item per reference, in order. Raises `MediaError`. Safe to cancel."""
         ...

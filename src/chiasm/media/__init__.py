@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from chiasm.media.prepare.base import ImagePreparer
     from chiasm.media.prepare.registry import preparer_for
     from chiasm.media.reference import MediaReference
+    from chiasm.media.sources import read_source
+    from chiasm.media.spool import Spool
     from chiasm.protocol.media import MediaItem
     from chiasm.settings import MediaSettings
 
@@ -29,27 +31,19 @@ _HOMES = {
     "MediaSettings": "chiasm.settings",
     "MediaVerdict": "chiasm.media.check",
     "PictureDecoder": "chiasm.media.decoding",
+    "Spool": "chiasm.media.spool",
     "check_media": "chiasm.media.check",
     "content_identity": "chiasm.media.identity",
     "decode_picture": "chiasm.media.picture.decode",
     "preparer_for": "chiasm.media.prepare.registry",
     "read_header": "chiasm.media.picture.header",
+    "read_source": "chiasm.media.sources",
 }
 __all__ = [
-    "Header",
-    "ImagePreparer",
-    "MediaIngest",
-    "MediaItem",
-    "MediaReference",
-    "MediaSettings",
-    "MediaVerdict",
-    "PictureDecoder",
-    "check_media",
-    "content_identity",
-    "decode_picture",
-    "preparer_for",
-    "read_header",
-]
+    "Header", "ImagePreparer", "MediaIngest", "MediaItem", "MediaReference", "MediaSettings", "MediaVerdict",
+    "PictureDecoder", "Spool", "check_media", "content_identity", "decode_picture", "preparer_for", "read_header",
+    "read_source",
+]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:

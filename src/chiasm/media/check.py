@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 
-from chiasm.errors import ChiasmError, DeadlineExceededError, MediaError
+from chiasm.errors import ChiasmError, DeadlineExceededError, MediaError, TransferError
 from chiasm.media.ingest import MediaIngest
 from chiasm.media.picture.codecs import codec_border, open_picture
 from chiasm.media.picture.decode import decode_picture
@@ -15,7 +15,8 @@ from chiasm.media.picture.header import read_header
 from chiasm.media.picture.jpeg import without_exif
 from chiasm.media.prepare.base import ImagePreparer
 from chiasm.media.reference import MediaReference
-from chiasm.protocol.media import InlineSource, MediaItem
+from chiasm.media.sources import read_source
+from chiasm.protocol.media import EmbeddingHandle, MediaItem
 from chiasm.settings import MediaSettings
 
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
@@ -77,9 +78,11 @@ async def check_media(
     shown, picture = _shown(source), None
     try:
         item = await _collect(source, settings, preparer, deadline_s)
-        picture = _facts(item, preparer)
-        mode, decode_s = await asyncio.to_thread(_decode, _data(item), settings)
-    except (MediaError, DeadlineExceededError) as error:
+        assert not isinstance(item.source, EmbeddingHandle)  # ingest makes none
+        data = await asyncio.to_thread(read_source, item.source, settings)
+        picture = _facts(item, data, preparer)
+        mode, decode_s = await asyncio.to_thread(_decode, data, settings)
+    except (MediaError, TransferError, DeadlineExceededError) as error:
         return MediaVerdict(source=shown, is_accepted=False, refusal=_refusal(error), picture=picture)
     picture = msgspec.structs.replace(picture, mode=mode, decode_s=decode_s)
     return MediaVerdict(source=shown, is_accepted=True, picture=picture)
@@ -102,20 +105,15 @@ def _url(source: str) -> str:
     return source if _URL.match(source) else Path(source).absolute().as_uri()
 
 
-def _data(item: MediaItem) -> bytes:
-    assert isinstance(item.source, InlineSource)  # ingest makes no others
-    return item.source.data
-
-
-def _facts(item: MediaItem, preparer: ImagePreparer | None) -> PictureFacts:
+def _facts(item: MediaItem, data: bytes, preparer: ImagePreparer | None) -> PictureFacts:
     plan = None if preparer is None else preparer.plan(item.width, item.height)
     return PictureFacts(
         format=item.format,
         width=item.width,
         height=item.height,
-        orientation=read_header(_data(item)).orientation,
+        orientation=read_header(data).orientation,
         is_animated=item.is_animated,
-        num_bytes=len(_data(item)),
+        num_bytes=len(data),
         identity=item.identity,
         num_visual_tokens=None if plan is None else plan.num_embeddings,
         num_prompt_tokens=None if plan is None else plan.num_prompt_tokens,

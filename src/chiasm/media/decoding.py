@@ -10,8 +10,9 @@ from chiasm.media.isolation.pool import ProcessPool
 from chiasm.media.picture.decode import decode_picture
 from chiasm.media.pixel_budget import PixelBudget
 from chiasm.media.prepare.base import ImagePreparer, PreparedImage
+from chiasm.media.sources import read_source
 from chiasm.observability.receipt import StageClock
-from chiasm.protocol.media import InlineSource, MediaItem
+from chiasm.protocol.media import EmbeddingHandle, MediaItem
 from chiasm.settings import MediaSettings
 
 
@@ -19,7 +20,7 @@ class _Decode(Protocol):
     """Where the work is done. Blocks its thread."""
 
     def decode(
-        self, item: MediaItem, data: bytes, preparer: ImagePreparer, clock: StageClock | None, index: int | None
+        self, item: MediaItem, preparer: ImagePreparer, clock: StageClock | None, index: int | None
     ) -> PreparedImage: ...
 
     def close(self) -> None: ...
@@ -52,7 +53,7 @@ class PictureDecoder:
         Safe to cancel: what has not begun is dropped, what runs ends unheard, and its pixels are counted until then.
 
         Args:
-            item: With its bytes inline.
+            item: With its bytes inline or in the spool; they are read off the event loop.
             preparer: Of the model that will encode it. Must be picklable for decoder processes.
             clock: Gets the spans 'decode_media' and 'prepare'.
             index: The item's position in its request, for spans. Errors name no item: several requests may wait.
@@ -60,8 +61,9 @@ class PictureDecoder:
         Raises:
             MediaError: The bytes are broken, of another size than the item states, or beyond a limit. Of decoder
                 processes also: the decoder crashed, or took too long.
+            TransferError: The spool does not have the bytes.
         """
-        assert isinstance(item.source, InlineSource)  # a handle names an embedding: there is nothing to decode
+        assert not isinstance(item.source, EmbeddingHandle)  # an embedding: there is nothing to decode
         loop = asyncio.get_running_loop()
         share = await self._pixels.acquire(item.width * item.height)
 
@@ -70,7 +72,7 @@ class PictureDecoder:
                 loop.call_soon_threadsafe(self._finish, share, future)
 
         try:
-            future = self._pool.submit(self._decode.decode, item, item.source.data, preparer, clock, index)
+            future = self._pool.submit(self._decode.decode, item, preparer, clock, index)
         except RuntimeError:  # closed meanwhile
             self._pixels.release(share)
             raise
@@ -96,13 +98,14 @@ class _Here:
         self._settings = settings
 
     def decode(
-        self, item: MediaItem, data: bytes, preparer: ImagePreparer, clock: StageClock | None, index: int | None
+        self, item: MediaItem, preparer: ImagePreparer, clock: StageClock | None, index: int | None
     ) -> PreparedImage:
         def span(stage: str) -> AbstractContextManager[None]:
             return nullcontext() if clock is None else clock.stage(stage, index)
 
         with span("decode_media"):
-            image = decode_picture(data, self._settings)
+            assert not isinstance(item.source, EmbeddingHandle)
+            image = decode_picture(read_source(item.source, self._settings), self._settings)
         if image.size != (item.width, item.height):
             raise MediaDecodeError(f"The picture is {image.size}, but was announced as {(item.width, item.height)}")
         with span("prepare"):

@@ -26,6 +26,7 @@ from chiasm.media.item_errors import naming_item
 from chiasm.media.picture.header import Header, read_header
 from chiasm.media.prepare.base import ImagePreparer
 from chiasm.media.reference import DataUrl, FileUrl, MediaReference, parse_reference
+from chiasm.media.spool import Spool, SpoolLease
 from chiasm.observability.receipt import StageClock
 from chiasm.protocol.media import InlineSource, MediaItem
 from chiasm.settings import MediaSettings
@@ -49,20 +50,35 @@ class MediaIngest:
     """Turns the references of requests into items. Belongs to one event loop; `aclose` when done.
 
     Work that blocks or computes runs in `decode_threads` threads; what waits for them is bounded by the number of
-    admitted requests. Without a preparer visual tokens are not limited.
+    admitted requests. Without a preparer visual tokens are not limited. With a spool, which the caller closes, items
+    name files of it.
     """
 
     def __init__(
-        self, settings: MediaSettings, preparer: ImagePreparer | None, *, lookup: Lookup = system_lookup
+        self,
+        settings: MediaSettings,
+        preparer: ImagePreparer | None,
+        *,
+        spool: Spool | None = None,
+        lookup: Lookup = system_lookup,
     ) -> None:
         self._settings = settings
         self._preparer = preparer
+        self._spool = spool
         self._policy = UrlPolicy(settings)
         self._fetcher = HttpFetcher(settings, self._policy, lookup)
         self._pool = ThreadPoolExecutor(settings.decode_threads, thread_name_prefix="chiasm-ingest")
 
+    def lease(self) -> SpoolLease | None:
+        """Begin to hold media for one request, until it is closed; None where items carry their bytes."""
+        return None if self._spool is None else self._spool.lease()
+
     async def collect(
-        self, references: Sequence[MediaReference], deadline_s: float, clock: StageClock | None = None
+        self,
+        references: Sequence[MediaReference],
+        deadline_s: float,
+        clock: StageClock | None = None,
+        lease: SpoolLease | None = None,
     ) -> list[MediaItem]:
         """Return one item per reference, in order.
 
@@ -73,9 +89,11 @@ class MediaIngest:
             references: As they stand in the request.
             deadline_s: Seconds that are left of the request's deadline.
             clock: Gets a 'fetch' span for each item that is not a repetition.
+            lease: Holds the files of the items; without one, items carry their bytes.
 
         Raises:
             MediaError: One of the tree, with the item's index, its `param` and the cause.
+            OverloadedError: The spool is full.
             DeadlineExceededError: The request's deadline passed.
         """
         wanted = self._distinct(references)
@@ -83,7 +101,7 @@ class MediaIngest:
         budget = RequestBudget(self._settings, self._preparer, [counts[url] for url in wanted])
         try:
             async with asyncio.timeout(deadline_s), asyncio.TaskGroup() as group:
-                tasks = {url: group.create_task(self._item(one, budget, clock)) for url, one in wanted.items()}
+                tasks = {url: group.create_task(self._item(one, budget, clock, lease)) for url, one in wanted.items()}
         except TimeoutError:
             raise DeadlineExceededError(f"The media of the request took longer than {deadline_s:.3g} s") from None
         except BaseExceptionGroup as failures:
@@ -107,13 +125,16 @@ class MediaIngest:
             wanted.setdefault(reference.url, _Wanted(index, len(wanted), reference.param, source))
         return wanted
 
-    async def _item(self, wanted: _Wanted, budget: RequestBudget, clock: StageClock | None) -> MediaItem:
+    async def _item(
+        self, wanted: _Wanted, budget: RequestBudget, clock: StageClock | None, lease: SpoolLease | None
+    ) -> MediaItem:
         span = nullcontext() if clock is None else clock.stage("fetch", wanted.index)
         with naming_item(wanted.index, wanted.param), span:
             data, label = await self._bytes(wanted.source, EarlyLook(budget, wanted.position))
             budget.take_bytes(wanted.position, len(data))
             identity, header = await self._in_pool(_inspect, data)
             budget.take_picture(wanted.position, header)
+            source = InlineSource(data) if lease is None else await self._in_pool(lease.hold, identity, data)
         _log_mislabelled(wanted.index, label, header.format)
         return MediaItem(
             identity=identity,
@@ -121,7 +142,7 @@ class MediaIngest:
             width=header.width,
             height=header.height,
             is_animated=header.is_animated,
-            source=InlineSource(data),
+            source=source,
         )
 
     async def _bytes(self, source: DataUrl | FileUrl | HttpUrl, look: EarlyLook) -> tuple[bytes, str | None]:

@@ -8,7 +8,7 @@ from chiasm.errors import MediaError, TransferError
 
 @contextmanager
 def naming_item(index: int, param: str | None = None) -> Iterator[None]:
-    """Re-raise a media or transfer error from the block with the item's index in message and field, and with `param`."""
+    """Re-raise a media or transfer error from the block with the item's index, in its message too, and `param`."""
     try:
         yield
     except (MediaError, TransferError) as error:

@@ -3,6 +3,7 @@
 import asyncio
 import secrets
 import time
+from typing import TYPE_CHECKING
 
 from starlette.types import Receive, Scope, Send
 
@@ -22,10 +23,13 @@ from chiasm.gateway.openai.plan import Dialect, Heading, Plan, Writer
 from chiasm.gateway.state import Gateway
 from chiasm.observability.logs import LOGGER
 from chiasm.observability.receipt import Receipt
-from chiasm.protocol.generation import GenerateEvent, GenerateRequest
+from chiasm.protocol.generation import GenerateEvent, GenerateRequest, TokenEvent
 from chiasm.protocol.media import MediaItem
 from chiasm.protocol.openai.errors import encode_error, error_body, error_headers, status_of
 from chiasm.protocol.openai.responses import DONE
+
+if TYPE_CHECKING:
+    from chiasm.media.spool import SpoolLease
 
 _LAST_WORDS_TIMEOUT_S = 1.0
 
@@ -44,6 +48,7 @@ class Exchange:
         self._headers = [(b"x-chiasm-receipt-id", self._id.encode()), (b"x-request-id", self._id.encode())]
         self._stream = EventStreamReply(send, self._headers)
         self._finished: Receipt | None = None
+        self._lease: SpoolLease | None = None
 
     async def run(self) -> None:
         """Serve the request and record its one ending, whatever happens."""
@@ -65,6 +70,7 @@ class Exchange:
             await self._refuse(failure)
         finally:
             self._gateway.end(self._dialect.name, self._receipt(outcome))
+            self._let_go()
 
     async def _serve(self, limits: RequestLimits) -> None:
         most_bytes = self._gateway.settings.max_body_bytes
@@ -101,7 +107,9 @@ class Exchange:
         if not plan.references:
             return ()
         self._account.num_items = len(plan.references)
-        items = await self._gateway.ingest.collect(plan.references, limits.remaining_s, self._account.clock)
+        ingest, clock = self._gateway.ingest, self._account.clock
+        self._lease = ingest.lease()
+        items = await ingest.collect(plan.references, limits.remaining_s, clock, self._lease)
         assert len(items) == len(plan.references)
         for alias in plan.aliases:
             self._gateway.aliases.bind(self._scope["tenant"], alias.name, items[alias.item].identity, alias.param)
@@ -128,6 +136,8 @@ class Exchange:
                 else:
                     writer.add(batch)
                 self._account.add(batch)
+                if self._lease is not None and any(isinstance(event, TokenEvent) for event in batch):
+                    self._let_go()
         except MediaError as error:
             if error.item is not None:  # the worker knows the item's position, the request its place in the body
                 error.param = plan.references[error.item].param
@@ -151,6 +161,12 @@ class Exchange:
             await self._stream.write(writer.closing(usage, receipt), is_last=True)
         else:
             await json_reply(self._send, 200, writer.whole(usage, receipt), self._headers)
+
+    def _let_go(self) -> None:
+        """Let go of the media's files: after the first token nobody needs them for a second try."""
+        if self._lease is not None:
+            self._lease.close()
+            self._lease = None
 
     async def _refuse(self, error: ChiasmError) -> None:
         """Tell the client, if it still reads. A client that does not must not hold the request open."""

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from chiasm.errors import MediaDecodeError, MediaError, MediaTooLargeError
+from chiasm.errors import MediaDecodeError, MediaError, MediaTooLargeError, TransferError
 from chiasm.media.isolation.wire import ArrayHead, Done, Failed, Job, Link, Ready, Taken, bytes_of
 from chiasm.media.picture.decode import decode_picture
+from chiasm.media.sources import read_source
 from chiasm.settings import MediaSettings
 
 if TYPE_CHECKING:
@@ -63,7 +64,7 @@ class _Decoder:
     def reply(self, job: Job, pickled: bytes, data: bytes) -> tuple[Done | Failed, list[NDArray[np.generic]]]:
         try:
             return self._done(job, pickled, data)
-        except MediaError as error:
+        except (MediaError, TransferError) as error:
             return _failed(error), []
         except MemoryError:
             limit = self._settings.max_decoder_bytes
@@ -75,6 +76,8 @@ class _Decoder:
         if self._preparer is None or pickled != self._pickled:
             self._pickled, self._preparer = pickled, pickle.loads(pickled)  # noqa: S301 - it comes from our owner
         assert self._preparer is not None
+        if job.spooled is not None:
+            data = read_source(job.spooled, self._settings)
         started = time.perf_counter()
         image = decode_picture(data, self._settings)
         if image.size != (job.width, job.height):
@@ -87,5 +90,5 @@ class _Decoder:
         return Done(started, decoded, prepared, tuple(heads)), arrays
 
 
-def _failed(error: MediaError) -> Failed:
+def _failed(error: MediaError | TransferError) -> Failed:
     return Failed(error.code, error.message[:_MAX_TEXT_CHARS], error.hint and error.hint[:_MAX_TEXT_CHARS])

@@ -11,11 +11,11 @@ import threading
 import numpy as np
 from numpy.typing import NDArray
 
-from chiasm.errors import EngineError, MediaDecodeError, MediaError, error_class
+from chiasm.errors import EngineError, MediaDecodeError, MediaError, TransferError, error_class
 from chiasm.media.isolation.wire import Done, Failed, Job, Link, Ready, Taken, num_array_bytes
 from chiasm.media.prepare.base import ImagePreparer, PreparedImage
 from chiasm.observability.receipt import StageClock
-from chiasm.protocol.media import MediaItem
+from chiasm.protocol.media import EmbeddingHandle, InlineSource, MediaItem
 from chiasm.settings import MediaSettings
 
 logger = logging.getLogger(__name__)
@@ -56,7 +56,7 @@ class DecoderProcess:
         """Whether it still runs."""
         return self._process.poll() is None
 
-    def hand_over(self, item: MediaItem, data: bytes, pickled_preparer: bytes) -> None:
+    def hand_over(self, item: MediaItem, pickled_preparer: bytes) -> None:
         """Wait until it has started, give it a picture and return when it has taken it.
 
         Raises:
@@ -65,7 +65,11 @@ class DecoderProcess:
         """
         self._wait_ready()
         self._link.expire_in(self._settings.decode_timeout_s)
-        self._link.send(Job(item.width, item.height, len(pickled_preparer), len(data)), (pickled_preparer, data))
+        source = item.source
+        assert not isinstance(source, EmbeddingHandle)
+        data, spooled = (source.data, None) if isinstance(source, InlineSource) else (b"", source)
+        job = Job(item.width, item.height, len(pickled_preparer), len(data), spooled)
+        self._link.send(job, (pickled_preparer, data))
         self._link.receive(Taken)
 
     def reply(self) -> tuple[Done | Failed, list[NDArray[np.generic]]]:
@@ -116,15 +120,16 @@ class ProcessPool:
             return [process.pid for process in self._idle]
 
     def decode(
-        self, item: MediaItem, data: bytes, preparer: ImagePreparer, clock: StageClock | None, index: int | None
+        self, item: MediaItem, preparer: ImagePreparer, clock: StageClock | None, index: int | None
     ) -> PreparedImage:
-        """Decode and prepare a picture in one of the processes.
+        """Decode and prepare a picture in one of the processes; it opens a spooled one itself.
 
         Raises:
             MediaError: The picture is refused, or its decoder crashed or took too long.
+            TransferError: The spool does not have it.
             EngineError: No process could be started.
         """
-        process = self._handed_over(item, data, pickle.dumps(preparer))
+        process = self._handed_over(item, pickle.dumps(preparer))
         try:
             reply, arrays = process.reply()
         except _BROKEN as error:
@@ -146,7 +151,7 @@ class ProcessPool:
         for process in idle:
             process.stop()
 
-    def _handed_over(self, item: MediaItem, data: bytes, pickled_preparer: bytes) -> DecoderProcess:
+    def _handed_over(self, item: MediaItem, pickled_preparer: bytes) -> DecoderProcess:
         """Return a process that has taken the picture.
 
         One that ended while idle may look alive for a moment, so only taking the picture proves that a process lives;
@@ -155,7 +160,7 @@ class ProcessPool:
         for _ in range(self._settings.decode_threads + 1):
             process = self._take()
             try:
-                process.hand_over(item, data, pickled_preparer)
+                process.hand_over(item, pickled_preparer)
             except EngineError:
                 process.stop()
                 raise
@@ -204,6 +209,6 @@ def _not_started(message: str) -> EngineError:
     return EngineError(message, hint="Set media.decoder to 'threads'")
 
 
-def _rebuilt(failed: Failed) -> MediaError:
+def _rebuilt(failed: Failed) -> MediaError | TransferError:
     cls = error_class(failed.code)
-    return (cls if issubclass(cls, MediaError) else MediaDecodeError)(failed.message, hint=failed.hint)
+    return (cls if issubclass(cls, MediaError | TransferError) else MediaDecodeError)(failed.message, hint=failed.hint)

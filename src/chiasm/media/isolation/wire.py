@@ -13,6 +13,8 @@ import numpy as np
 from msgspec import Meta
 from numpy.typing import NDArray
 
+from chiasm.protocol.media import SpoolSource
+
 _LENGTH_BYTES = 4
 _MAX_HEAD_BYTES = 64 * 1024
 _Head = TypeVar("_Head")
@@ -23,12 +25,13 @@ class Ready(msgspec.Struct, frozen=True, tag="ready"):
 
 
 class Job(msgspec.Struct, frozen=True):
-    """One picture. Followed by the pickled preparer, then the encoded bytes."""
+    """One picture. Followed by the pickled preparer, then the encoded bytes unless they are in the spool."""
 
     width: int
     height: int
     num_preparer_bytes: int
     num_data_bytes: int
+    spooled: SpoolSource | None
 
 
 class Taken(msgspec.Struct, frozen=True, tag="taken"):
