@@ -10,7 +10,7 @@ from contextlib import suppress
 
 import numpy as np
 
-from chiasm.connectors.offers import OfferBook
+from chiasm.connectors.offers import OfferBook, is_equal
 from chiasm.connectors.shm import arena
 from chiasm.connectors.shm.extents import Extents
 from chiasm.errors import OverloadedError
@@ -69,9 +69,7 @@ class Producer:
 
     def _holds(self, address: arena.Address, data: memoryview) -> bool:
         slot = arena.read_slot(self._memory, address.slot)
-        return slot.num_bytes == data.nbytes and bool(
-            np.array_equal(self._bytes[slot.offset : slot.offset + slot.num_bytes], np.frombuffer(data, np.uint8))
-        )
+        return is_equal(self._bytes[slot.offset : slot.offset + slot.num_bytes].data, data)
 
     def _write(self, data: memoryview, expires_at: float) -> arena.Address:
         offset = self._take(data.nbytes)

@@ -1,0 +1,89 @@
+"""A `Transport` over TCP."""
+
+import secrets
+import time
+from threading import Lock
+from typing import NamedTuple
+
+from chiasm.connectors.base import Buffer
+from chiasm.connectors.offers import OfferBook, is_equal
+from chiasm.connectors.tcp.client import Client
+from chiasm.connectors.tcp.server import Server
+from chiasm.connectors.tcp.wire import TOKEN_BYTES, Address
+from chiasm.errors import ShuttingDownError, TransferError
+
+
+class _Tensor(NamedTuple):
+    key: str
+    token: bytes
+    data: bytes
+
+
+class TcpTransport:
+    """Listens on a free port of `host`. Each offer has a random token, without which nobody can read or guess it."""
+
+    def __init__(self, *, host: str, max_bytes: int, timeout_s: float) -> None:
+        self._lock = Lock()
+        self._is_closed = False
+        self._tokens: dict[bytes, _Tensor] = {}
+        self._book: OfferBook[_Tensor] = OfferBook(max_bytes, self._retire, time.monotonic)
+        self._client = Client()
+        self._server = Server(host, timeout_s, self._find)
+
+    @property
+    def kind(self) -> str:
+        """See `Transport.kind`."""
+        return "tcp"
+
+    @property
+    def num_offered(self) -> int:
+        """See `Transport.num_offered`."""
+        with self._lock:
+            return len(self._book)
+
+    def put(self, key: str, data: Buffer, *, ttl_s: float) -> str:
+        """See `Transport.put`. Bytes that differ from those offered under the key replace them."""
+        view, expires_at = memoryview(data).cast("B"), time.monotonic() + ttl_s
+        with self._lock:
+            if self._is_closed:
+                raise ShuttingDownError("The transport is closed")
+            offer = self._book.find(key)
+            if offer is not None and is_equal(offer.value.data, view):
+                offer.expires_at = expires_at
+                return self._address(offer.value)
+            self._book.remove(key)
+            self._book.make_room(view.nbytes)
+            tensor = _Tensor(key, secrets.token_bytes(TOKEN_BYTES), data if isinstance(data, bytes) else bytes(view))
+            self._tokens[tensor.token] = tensor
+            self._book.add(key, tensor, view.nbytes, expires_at)
+            return self._address(tensor)
+
+    def get(self, address: str, num_bytes: int, *, timeout_s: float) -> Buffer:
+        """See `Transport.get`."""
+        if self._is_closed:
+            raise TransferError("The transport is closed")
+        return self._client.get(address, num_bytes, timeout_s)
+
+    def drop(self, key: str) -> None:
+        """See `Transport.drop`."""
+        with self._lock:
+            self._book.remove(key)
+
+    def close(self) -> None:
+        """See `Transport.close`."""
+        with self._lock:
+            self._is_closed = True
+            self._book.clear()
+        self._client.close()
+        self._server.close()
+
+    def _address(self, tensor: _Tensor) -> str:
+        return str(Address(self._server.host, self._server.port, tensor.token))
+
+    def _find(self, token: bytes) -> bytes | None:
+        with self._lock:
+            tensor = self._tokens.get(token)
+            return tensor.data if tensor is not None and self._book.find(tensor.key) is not None else None
+
+    def _retire(self, tensor: _Tensor) -> None:
+        del self._tokens[tensor.token]
