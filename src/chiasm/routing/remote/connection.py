@@ -5,7 +5,6 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 
 import aiohttp
-from yarl import URL
 
 from chiasm.errors import DeadlineExceededError, EngineDeadError, EngineError
 from chiasm.protocol.wire import WireRequest, decode_fault
@@ -31,10 +30,10 @@ class WorkerConnection:
             connector = aiohttp.UnixConnector(
                 address.removeprefix(_UNIX), limit=_MAX_CONNECTIONS, keepalive_timeout=_KEEP_ALIVE_S
             )
-            self._base = URL("http://worker")
+            self._base = "http://worker"
         else:
             connector = aiohttp.TCPConnector(limit=_MAX_CONNECTIONS, keepalive_timeout=_KEEP_ALIVE_S)
-            self._base = URL(address)
+            self._base = address.rstrip("/")
         self._session = aiohttp.ClientSession(
             connector=connector,
             headers={"Authorization": f"Bearer {token}"} if token else None,
@@ -59,7 +58,7 @@ class WorkerConnection:
         body = request.body if len(request.body) <= _ONE_WRITE_BYTES else io.BytesIO(request.body)
         with self._translated():
             async with self._session.post(
-                self._base.with_path(request.path), data=body, headers=_JSON, timeout=_timeout(timeout_s)
+                self._base + request.path, data=body, headers=_JSON, timeout=_timeout(timeout_s)
             ) as response:
                 await self._check(response)
                 yield response
@@ -67,7 +66,7 @@ class WorkerConnection:
     async def get(self, path: str, timeout_s: float) -> bytes:
         """The body of a `GET`. Raises as `post` does."""
         with self._translated():
-            async with self._session.get(self._base.with_path(path), timeout=_timeout(timeout_s)) as response:
+            async with self._session.get(self._base + path, timeout=_timeout(timeout_s)) as response:
                 await self._check(response)
                 return await self.whole(response)
 
