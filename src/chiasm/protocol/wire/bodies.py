@@ -14,7 +14,7 @@ from chiasm.protocol.media import (
     SpoolSource,
 )
 from chiasm.protocol.openai.chat import TextContent
-from chiasm.protocol.openai.sampling import StreamOptions, TextFormat
+from chiasm.protocol.openai.sampling import TextFormat
 
 Grid = tuple[Annotated[int, Meta(ge=1)], Annotated[int, Meta(ge=1)], Annotated[int, Meta(ge=1)]]
 Source = InlineSource | SpoolSource | EmbeddingHandle
@@ -107,13 +107,19 @@ class WireSchemaFormat(msgspec.Struct, frozen=True, tag="json_schema", tag_field
     json_schema: WireSchema
 
 
+class Streaming(msgspec.Struct, frozen=True):
+    """Token counts come at the end of every stream; other servers must be asked for them."""
+
+    include_usage: bool = True
+
+
 class WireBody(msgspec.Struct, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
     """What both calls have. Fields without a default are always sent: other servers have other defaults."""
 
     model: str
     request_id: str
     stream: bool
-    stream_options: StreamOptions | None = None
+    stream_options: Streaming | None = None
     max_tokens: int | None
     temperature: float
     top_p: float

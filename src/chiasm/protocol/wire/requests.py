@@ -19,13 +19,13 @@ from chiasm.protocol.generation import (
 from chiasm.protocol.media import CONTRACT_VERSION, MediaItem
 from chiasm.protocol.openai.chat import TextContent
 from chiasm.protocol.openai.faults import request_fault
-from chiasm.protocol.openai.sampling import StreamOptions
 from chiasm.protocol.wire.bodies import (
     ChatBody,
     Extension,
     Fields,
     KvParams,
     Part,
+    Streaming,
     TextBody,
     WireBody,
     WireMessage,
@@ -42,7 +42,7 @@ _ENCODE = msgspec.json.Encoder().encode
 _DECODE_CHAT = msgspec.json.Decoder(ChatBody).decode
 _DECODE_TEXT = msgspec.json.Decoder(TextBody).decode
 _SAMPLING = tuple(name for name in SamplingParams.__struct_fields__ if name in WireBody.__struct_fields__)
-_USAGE = StreamOptions(include_usage=True)
+_STREAMING = Streaming()
 
 
 class WireRequest(NamedTuple):
@@ -92,7 +92,7 @@ def _generate_body(request: GenerateRequest, model: str) -> ChatBody | TextBody:
     places = tuple(part.item for message in messages for part in message.parts if isinstance(part, ItemPart))
     fields = _fields("generate", request, model, places, sampling)
     fields["stream"] = request.stream
-    fields["stream_options"] = _USAGE if request.stream else None
+    fields["stream_options"] = _STREAMING if request.stream else None
     fields["return_token_ids"] = True
     if sampling.json_schema is not None:
         fields["response_format"] = WireSchemaFormat(WireSchema(_raw_json(sampling.json_schema)))
