@@ -1,0 +1,54 @@
+"""A cost that is a fixed part and a part per unit, learned as it is seen."""
+
+import msgspec
+
+_FORGET = 0.97
+"""Weight that an observation keeps when the next one comes: about thirty of them count."""
+_PRIOR_WEIGHT = 0.2
+
+
+class Coefficients(msgspec.Struct, frozen=True):
+    """`fixed_s` seconds, and `per_unit_s` for each unit."""
+
+    fixed_s: float
+    per_unit_s: float
+
+    def at(self, units: float) -> float:
+        """Predicted seconds."""
+        return self.fixed_s + self.per_unit_s * units
+
+
+class Line:
+    """Least squares with forgetting. A few parts of one observation hold on to the prior, so that it is never singular.
+
+    The prior is seen at zero and at `usual_units`; nothing is ever predicted to cost less than nothing.
+    """
+
+    def __init__(self, prior: Coefficients, usual_units: float) -> None:
+        self._anchors = [(0.0, prior.at(0.0)), (usual_units, prior.at(usual_units))]
+        self._weight = self._x = self._y = self._xx = self._xy = 0.0
+        self.num_seen = 0
+
+    def see(self, units: float, seconds: float) -> None:
+        """Take an observation."""
+        self.num_seen += 1
+        self._weight = self._weight * _FORGET + 1.0
+        self._x = self._x * _FORGET + units
+        self._y = self._y * _FORGET + seconds
+        self._xx = self._xx * _FORGET + units * units
+        self._xy = self._xy * _FORGET + units * seconds
+
+    def coefficients(self) -> Coefficients:
+        """The line as of now."""
+        weight, x, y, xx, xy = self._weight, self._x, self._y, self._xx, self._xy
+        for units, seconds in self._anchors:
+            weight += _PRIOR_WEIGHT
+            x += _PRIOR_WEIGHT * units
+            y += _PRIOR_WEIGHT * seconds
+            xx += _PRIOR_WEIGHT * units * units
+            xy += _PRIOR_WEIGHT * units * seconds
+        slope = (weight * xy - x * y) / (weight * xx - x * x)
+        fixed = (y - slope * x) / weight
+        if slope < 0:
+            return Coefficients(y / weight, 0.0)
+        return Coefficients(fixed, slope) if fixed >= 0 else Coefficients(0.0, xy / xx)

@@ -1,0 +1,122 @@
+"""Stage costs: learned in `CostModel`, handed to policies as `StageCosts`, which never changes under their hands."""
+
+from collections.abc import Mapping
+
+import msgspec
+
+from chiasm.routing.costs.line import Coefficients, Line
+
+_TYPICAL_PIXELS = 448.0 * 448.0
+_TYPICAL_TOKENS = 256.0
+_TYPICAL_RUNNING = 4.0
+_KEPT = 0.95
+
+PRIOR_ENCODE = Coefficients(0.004, 0.03 / _TYPICAL_PIXELS)
+PRIOR_PREFILL = Coefficients(0.004, 0.02 / _TYPICAL_TOKENS)
+PRIOR_STEP = Coefficients(0.004, 0.001)
+PRIOR_HOP_S = 0.002
+PRIOR_CHARS_PER_TOKEN = 4.0
+PRIOR_TOKENS_PER_PIXEL = Coefficients(0.0, 1.0 / 784.0)
+
+
+class StageCosts(msgspec.Struct, frozen=True, kw_only=True):
+    """What stages are predicted to cost. Workers that are not named cost what the fleet costs on average.
+
+    Attributes:
+        encode: Bytes of a picture to its embedding, by worker; units are pixels.
+        prefill: Prompt to first token, by worker; units are tokens that no cache covers.
+        step: One decode step; units are running generations.
+        hop_s: A call for an embedding, besides the work itself, and taking the embedding over.
+    """
+
+    encode: Mapping[str, Coefficients] = {}
+    encode_any: Coefficients = PRIOR_ENCODE
+    prefill: Mapping[str, Coefficients] = {}
+    prefill_any: Coefficients = PRIOR_PREFILL
+    step: Coefficients = PRIOR_STEP
+    hop_s: float = PRIOR_HOP_S
+    chars_per_token: float = PRIOR_CHARS_PER_TOKEN
+    tokens_of_pixels: Coefficients = PRIOR_TOKENS_PER_PIXEL
+
+    def encode_s(self, worker: str, num_pixels: int) -> float:
+        """Seconds to encode a picture."""
+        return self.encode.get(worker, self.encode_any).at(num_pixels)
+
+    def prefill_s(self, worker: str, num_tokens: float) -> float:
+        """Seconds to compute a prompt."""
+        return self.prefill.get(worker, self.prefill_any).at(num_tokens)
+
+    def num_tokens(self, num_chars: int, pixels: tuple[int, ...]) -> float:
+        """Tokens of a prompt, estimated without a tokenizer."""
+        return num_chars / self.chars_per_token + sum(self.tokens_of_pixels.at(one) for one in pixels)
+
+
+class CostModel:
+    """Learns stage costs from what requests turn out to cost."""
+
+    def __init__(self) -> None:
+        self._encode: dict[str, Line] = {}
+        self._encode_any = Line(PRIOR_ENCODE, _TYPICAL_PIXELS)
+        self._prefill: dict[str, Line] = {}
+        self._prefill_any = Line(PRIOR_PREFILL, _TYPICAL_TOKENS)
+        self._step = Line(PRIOR_STEP, _TYPICAL_RUNNING)
+        self._tokens = Line(PRIOR_TOKENS_PER_PIXEL, _TYPICAL_PIXELS)
+        self._hop_s = PRIOR_HOP_S
+        self._chars_per_token = PRIOR_CHARS_PER_TOKEN
+        self._costs: StageCosts | None = None
+
+    def costs(self) -> StageCosts:
+        """What is known now."""
+        if self._costs is None:
+            self._costs = StageCosts(
+                encode={name: line.coefficients() for name, line in self._encode.items()},
+                encode_any=self._encode_any.coefficients(),
+                prefill={name: line.coefficients() for name, line in self._prefill.items()},
+                prefill_any=self._prefill_any.coefficients(),
+                step=self._step.coefficients(),
+                hop_s=self._hop_s,
+                chars_per_token=self._chars_per_token,
+                tokens_of_pixels=self._tokens.coefficients(),
+            )
+        return self._costs
+
+    def see_encode(self, worker: str, num_items: int, num_pixels: int, seconds: float) -> None:
+        """Some pictures were encoded in one go; each is taken to have cost its share."""
+        prior, units, each_s = self._encode_any.coefficients(), num_pixels / num_items, seconds / num_items
+        self._encode.setdefault(worker, Line(prior, _TYPICAL_PIXELS)).see(units, each_s)
+        self._encode_any.see(units, each_s)
+        self._costs = None
+
+    def see_prefill(self, worker: str, num_tokens: int, seconds: float) -> None:
+        """A prompt was computed, all but what a cache covered."""
+        prior = self._prefill_any.coefficients()
+        self._prefill.setdefault(worker, Line(prior, _TYPICAL_TOKENS)).see(num_tokens, seconds)
+        self._prefill_any.see(num_tokens, seconds)
+        self._costs = None
+
+    def see_step(self, num_running: int, seconds: float) -> None:
+        """A generation's tokens took this long each while so many ran."""
+        self._step.see(num_running, seconds)
+        self._costs = None
+
+    def see_hop(self, seconds: float) -> None:
+        """A call for embeddings took this much longer than the work it asked for."""
+        self._hop_s = _KEPT * self._hop_s + (1 - _KEPT) * seconds
+        self._costs = None
+
+    def see_text(self, num_chars: int, num_tokens: int) -> None:
+        """A text came to so many tokens."""
+        if num_chars and num_tokens:
+            self._chars_per_token = _KEPT * self._chars_per_token + (1 - _KEPT) * num_chars / num_tokens
+            self._costs = None
+
+    def see_picture(self, num_pixels: int, num_embeddings: int) -> None:
+        """A picture came to so many visual tokens."""
+        self._tokens.see(num_pixels, num_embeddings)
+        self._costs = None
+
+    def forget(self, worker: str) -> None:
+        """Drop what is known of a worker that left."""
+        self._encode.pop(worker, None)
+        self._prefill.pop(worker, None)
+        self._costs = None

@@ -1,0 +1,91 @@
+"""Starts of prompts, recognised by content and without a tokenizer, and who computed them last."""
+
+import hashlib
+from collections.abc import Iterator
+
+import msgspec
+
+from chiasm.protocol.generation import ChatPrompt, GenerateRequest, ItemPart, TextPart, TextPrompt
+from chiasm.routing.coverage.lru import Lru
+
+_CHUNK_CHARS = 512
+_CHUNK_TOKENS = 128
+_CHARS_PER_TOKEN = 4
+_MAX_PREFIXES = 65_536
+
+
+class Prefix(msgspec.Struct, frozen=True):
+    """A start of a prompt: a hash of all in it, the characters of its text, the identities of its pictures."""
+
+    key: str
+    num_chars: int
+    items: tuple[str, ...]
+
+
+def prefixes_of(request: GenerateRequest) -> list[Prefix]:
+    """All starts of a prompt that may be recognised, shortest first, without knowing the model's tokens.
+
+    Each key covers everything before it: roles, text, and pictures by the identity of their bytes, in order.
+    """
+    found: list[Prefix] = []
+    chain, num_chars = b"", 0
+    items: tuple[str, ...] = ()
+    for unit, size, item in _units(request):
+        chain = hashlib.sha256(chain + unit).digest()
+        num_chars += size
+        items = (*items, item) if item is not None else items
+        found.append(Prefix(chain.hex(), num_chars, items))
+    return found
+
+
+def _units(request: GenerateRequest) -> Iterator[tuple[bytes, int, str | None]]:
+    """Bytes to hash, characters of text, and a picture's identity, for each piece of the prompt in order."""
+    prompt = request.prompt
+    if isinstance(prompt, TextPrompt):
+        yield from _text_units(prompt.text)
+    elif isinstance(prompt, ChatPrompt):
+        for message in prompt.messages:
+            yield b"role:" + message.role.encode(), 0, None
+            for part in message.parts:
+                if isinstance(part, TextPart):
+                    yield from _text_units(part.text)
+                else:
+                    assert isinstance(part, ItemPart)
+                    identity = request.items[part.item].identity
+                    yield b"item:" + identity.encode(), 0, identity
+    else:
+        for start in range(0, len(prompt.token_ids), _CHUNK_TOKENS):
+            chunk = prompt.token_ids[start : start + _CHUNK_TOKENS]
+            yield b"tokens:" + repr(chunk).encode(), len(chunk) * _CHARS_PER_TOKEN, None
+
+
+def _text_units(text: str) -> Iterator[tuple[bytes, int, str | None]]:
+    for start in range(0, len(text), _CHUNK_CHARS):
+        chunk = text[start : start + _CHUNK_CHARS]
+        yield b"text:" + chunk.encode("utf-8", "surrogatepass"), len(chunk), None
+
+
+class PrefixOwners:
+    """Remembers which worker computed which start of a prompt last."""
+
+    def __init__(self, max_prefixes: int = _MAX_PREFIXES) -> None:
+        self._owners: Lru[str] = Lru(max_prefixes)
+
+    def longest(self, prefixes: list[Prefix]) -> tuple[str, Prefix] | None:
+        """The owner of the longest start that anyone is known to have; None when nobody has more than a role."""
+        for prefix in reversed(prefixes):
+            owner = self._owners.get(prefix.key)
+            if owner is not None and (prefix.num_chars or prefix.items):
+                return owner, prefix
+        return None
+
+    def served(self, prefixes: list[Prefix], worker: str) -> None:
+        """A worker has computed a prompt, and with it all its starts."""
+        for prefix in prefixes:
+            self._owners.put(prefix.key, worker)
+
+    def forget_worker(self, worker: str) -> None:
+        """Its cache is gone."""
+        for key, owner in self._owners.items():
+            if owner == worker:
+                self._owners.pop(key)

@@ -1,0 +1,135 @@
+"""Which workers there are."""
+
+import logging
+from collections.abc import Iterable
+
+from chiasm.errors import EngineDeadError, EngineStartError, ShuttingDownError
+from chiasm.protocol.media import CONTRACT_VERSION
+from chiasm.protocol.worker import Role, Worker, WorkerInfo
+from chiasm.routing.clock import Clock
+from chiasm.routing.costs.model import StageCosts
+from chiasm.routing.coverage.embeddings import EmbeddingIndex
+from chiasm.routing.coverage.prefixes import PrefixOwners
+from chiasm.routing.member import Member
+from chiasm.routing.view import FleetView, WorkerView
+from chiasm.settings import RoutingSettings
+
+logger = logging.getLogger(__name__)
+
+
+class Fleet:
+    """The members by name. All serve the same model in the same revision: the first to join says which.
+
+    Attributes:
+        embeddings: Where embeddings are known to be.
+        prefixes: Who computed which start of a prompt last.
+    """
+
+    def __init__(self, settings: RoutingSettings, clock: Clock) -> None:
+        self._settings = settings
+        self._clock = clock
+        self._members: dict[str, Member] = {}
+        self.embeddings = EmbeddingIndex(clock)
+        self.prefixes = PrefixOwners()
+
+    @property
+    def members(self) -> tuple[Member, ...]:
+        """All of them, in the order in which they joined."""
+        return tuple(self._members.values())
+
+    def add(self, name: str, worker: Worker) -> Member:
+        """Take a worker in; it gets work once a probe has shown that it answers.
+
+        Raises:
+            EngineStartError: The name is taken, or the worker serves something else than the fleet.
+        """
+        if name in self._members:
+            raise EngineStartError(f"There is a worker '{name}' already", hint="Give each worker a name of its own.")
+        self.check(name, worker.info)
+        member = self._members[name] = Member(name, worker, self._clock)
+        logger.info("Worker '%s' joined: %s", name, ", ".join(worker.info.roles))
+        return member
+
+    def remove(self, name: str) -> Worker:
+        """Forget a member, ending what it still has; the caller closes the worker. Raises `KeyError`."""
+        member = self._members.pop(name)
+        member.mark_down("it was removed")
+        self._forget_caches(member)
+        return member.worker
+
+    def drain(self, name: str) -> None:
+        """Give a member no more work; what it has may finish. Raises `KeyError`."""
+        self._members[name].state = "draining"
+
+    def check(self, name: str, info: WorkerInfo) -> None:
+        """Compare a worker with the rest of the fleet. Raises `EngineStartError` for a stranger."""
+        if info.version != CONTRACT_VERSION:
+            raise EngineStartError(f"Worker '{name}' speaks contract {info.version}, this router {CONTRACT_VERSION}")
+        other = next((one.info for one in self._members.values() if one.name != name), None)
+        if other is None:
+            return
+        for field in ("model", "family", "model_revision", "processor_revision"):
+            found, wanted = getattr(info, field), getattr(other, field)
+            if found != wanted:
+                raise EngineStartError(
+                    f"Worker '{name}' has {field} '{found}', the fleet '{wanted}'",
+                    hint="Serve the same model directory with the same packages everywhere.",
+                )
+
+    def get(self, name: str) -> Member:
+        """The member of a name.
+
+        Raises:
+            EngineDeadError: It left since it was planned with.
+        """
+        member = self._members.get(name)
+        if member is None:
+            raise EngineDeadError(f"Worker '{name}' has left")
+        return member
+
+    def with_role(self, role: Role) -> list[Member]:
+        """Members that are ready and play a role."""
+        return [one for one in self._members.values() if one.state == "ready" and role in one.info.roles]
+
+    def failed(self, member: Member, reason: str) -> None:
+        """A member is dead or does not answer: no more work until a probe succeeds, and its caches are gone."""
+        if member.state != "down":
+            logger.warning("Worker '%s' is down: %s", member.name, reason)
+            self._forget_caches(member)
+        member.mark_down(reason)
+
+    def blame(self, name: str, error: Exception) -> None:
+        """Take note of an error that a request met at a member: one that says it is dead is believed at once."""
+        member = self._members.get(name)
+        if member is None:
+            return
+        if isinstance(error, EngineDeadError):
+            self.failed(member, error.message)
+        elif isinstance(error, ShuttingDownError) and member.state == "ready":
+            member.state = "draining"
+
+    def view(self, costs: StageCosts) -> FleetView:
+        """The members that take work now."""
+        return FleetView(
+            workers=tuple(_views(one for one in self._members.values() if one.state == "ready")),
+            topology=self._settings.topology,
+            costs=costs,
+            has_local_fallback=self._settings.local_encode == "fallback",
+        )
+
+    def _forget_caches(self, member: Member) -> None:
+        self.embeddings.forget_worker(member.name)
+        self.prefixes.forget_worker(member.name)
+
+
+def _views(members: Iterable[Member]) -> Iterable[WorkerView]:
+    for member in members:
+        yield WorkerView(
+            name=member.name,
+            roles=frozenset(member.info.roles),
+            encode_wait_s=member.encoding.wait_s(),
+            prefill_wait_s=member.prefilling.wait_s(),
+            num_decoding=member.num_decoding,
+            num_open=member.num_open,
+            num_waiting=member.stats.num_waiting if member.stats is not None else 0,
+        )

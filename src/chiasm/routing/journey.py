@@ -1,0 +1,141 @@
+"""The way of one request through the fleet: plan, encode, prefill, decode, and again where something failed."""
+
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import aclosing, contextmanager
+
+import msgspec
+
+from chiasm.errors import ChiasmError, EngineDeadError, HandleExpiredError, TransferError
+from chiasm.observability.receipt import Route
+from chiasm.protocol.generation import GenerateEvent, GenerateRequest, RequestFinished, RouteTaken
+from chiasm.routing.coverage.prefixes import prefixes_of
+from chiasm.routing.fan_out import FanOut
+from chiasm.routing.parts import RouterParts
+from chiasm.routing.passage import Passage
+from chiasm.routing.pictures import Hold, Pictures
+from chiasm.routing.plan import Plan
+from chiasm.routing.recovery import Ladder, StageError
+from chiasm.routing.view import Job
+
+_DEFAULT_OUTPUT_TOKENS = 256
+
+
+class Journey:
+    """Serves one generation. `events` may be called once; closing it ends all that is under way."""
+
+    def __init__(self, parts: RouterParts, request: GenerateRequest) -> None:
+        self._parts = parts
+        self._request = request
+        self._start_s = parts.clock.now_s()
+        self._ladder = Ladder(parts.settings, parts.clock, request.timeout_s)
+        self._prefixes = prefixes_of(request)
+        self._pictures = Pictures(request.items, parts.fleet.embeddings)
+        self._fan_out = FanOut(parts, request.request_id, self._pictures, self._ladder)
+        self._passage = Passage(parts, request, self._pictures, self._ladder)
+        self._is_committed = False
+
+    async def events(self) -> AsyncGenerator[GenerateEvent, None]:
+        """The request's events. A way that fails before its first token leaves no trace but in the route."""
+        plan: Plan | None = None
+        with self._counted(), self._pictures.held(self._parts.raw_media) as hold:
+            try:
+                while True:
+                    job = self._job()
+                    plan = self._plan(job)
+                    yield RouteTaken(self._route(plan))
+                    if not await self._fan_out.run(plan.groups):
+                        continue
+                    try:
+                        async with aclosing(self._passage.events(plan, job)) as events:
+                            async for event in events:
+                                self._commit(plan, hold)
+                                if isinstance(event, RequestFinished):
+                                    yield RouteTaken(self._route(plan))
+                                    event = self._with_spans(event)
+                                yield event
+                        return
+                    except StageError as failure:
+                        self._step_down(failure)
+            except ChiasmError:
+                if plan is not None:
+                    yield RouteTaken(self._route(plan))
+                raise
+
+    @contextmanager
+    def _counted(self) -> Iterator[None]:
+        with self._parts.opened():
+            try:
+                yield
+            finally:
+                failed = sum(attempt.outcome != "ok" for attempt in self._ladder.attempts)
+                self._parts.counts["failed_attempts"] += failed
+
+    def _plan(self, job: Job) -> Plan:
+        """A way that avoids what failed. Raises what to tell the caller when there is none."""
+        view = self._parts.view()
+        assert self._ladder.remaining_s > 0
+        try:
+            return self._parts.policy.plan(job, view)
+        except (EngineDeadError, HandleExpiredError) as error:
+            self._ladder.nobody_left(error)
+            return self._parts.policy.plan(msgspec.structs.replace(job, failed=frozenset()), view)
+
+    def _job(self) -> Job:
+        known = self._parts.fleet.prefixes.longest(self._prefixes)
+        owner, prefix = known if known is not None else (None, None)
+        return Job(
+            items=self._pictures.views(),
+            num_chars=self._prefixes[-1].num_chars if self._prefixes else 0,
+            max_output_tokens=self._request.sampling.max_tokens or _DEFAULT_OUTPUT_TOKENS,
+            prefix_owner=owner,
+            prefix_chars=prefix.num_chars if prefix is not None else 0,
+            prefix_items=frozenset(prefix.items) if prefix is not None else frozenset(),
+            failed=frozenset(self._ladder.failed),
+            failed_encoders=frozenset(self._ladder.failed_encoders),
+            local_only=frozenset(self._ladder.local_only),
+        )
+
+    def _route(self, plan: Plan) -> Route:
+        return Route(path=plan.path, policy=plan.policy, reason=plan.reason, attempts=tuple(self._ladder.attempts))
+
+    def _step_down(self, failure: StageError) -> None:
+        """Put a failed try on the ladder. Raises its error where there is no step left."""
+        if self._is_committed:
+            self._ladder.noted(failure)
+            raise failure.error
+        if isinstance(failure.error, TransferError) and failure.pictures:
+            producers = self._pictures.forget(failure.pictures)
+            self._ladder.embedding_failed(failure, producers)
+            if not all(self._pictures.has_pixels(identity) for identity in failure.pictures):
+                raise failure.error
+        else:
+            self._ladder.generate_failed(failure)
+
+    def _commit(self, plan: Plan, hold: Hold) -> None:
+        """There is a first token: from here on no other way is taken, and what is known now is remembered."""
+        if self._is_committed:
+            return
+        self._is_committed = True
+        hold.release()
+        fleet, counts = self._parts.fleet, self._parts.counts
+        fleet.prefixes.served(self._prefixes, plan.prefill)
+        counts[f"routes_{plan.path.replace('-', '_')}"] += 1
+        for identity, positions in self._pictures.positions.items():
+            fleet.embeddings.held(identity, plan.prefill)
+            counts["encodes_avoided_repeat"] += len(positions) - 1
+            counts[self._counter_of(identity, plan)] += 1
+
+    def _counter_of(self, identity: str, plan: Plan) -> str:
+        """Which counter a picture goes to: each goes to exactly one."""
+        fate = plan.fates[identity]
+        if fate == "local":
+            return "encodes_local"
+        if identity in self._fan_out.made:
+            return "encodes_sent"
+        if identity in self._fan_out.joined:
+            return "encodes_avoided_in_flight"
+        return f"encodes_avoided_{fate}"
+
+    def _with_spans(self, event: RequestFinished) -> RequestFinished:
+        spans = [*self._fan_out.spans, *self._passage.spans]
+        return msgspec.structs.replace(event, spans=tuple(span.shifted(-self._start_s) for span in spans))

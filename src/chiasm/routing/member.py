@@ -1,0 +1,145 @@
+"""One worker of the fleet, as the router sees it: its state, and what the router has under way there."""
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import TracebackType
+from typing import Literal
+
+from chiasm.errors import DeadlineExceededError, EngineDeadError
+from chiasm.protocol.worker import Worker, WorkerInfo, WorkerStats
+from chiasm.routing.clock import Clock
+
+State = Literal["starting", "ready", "draining", "down"]
+
+_UNEXPLAINED = 0.25
+"""Share of open work that is still expected when its predicted time has passed: the prediction was wrong."""
+
+
+class Backlog:
+    """Predicted seconds of work sent to a worker and not answered yet. Melts as time passes."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._open: dict[object, float] = {}
+        self._until_s = 0.0
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def wait_s(self) -> float:
+        """Predicted time until the worker is through with what it has."""
+        return max(self._until_s - self._clock.now_s(), _UNEXPLAINED * sum(self._open.values()))
+
+    @contextmanager
+    def work(self, seconds: float) -> Iterator[None]:
+        """Count work as under way inside the block."""
+        ticket = object()
+        self._until_s = max(self._until_s, self._clock.now_s()) + seconds
+        self._open[ticket] = seconds
+        try:
+            yield
+        finally:
+            del self._open[ticket]
+            self._until_s = min(self._until_s, self._clock.now_s() + sum(self._open.values()))
+
+
+class Member:
+    """A worker with a name, a state and a load. Belongs to one event loop.
+
+    Attributes:
+        encoding: Encoder work under way, whether asked for alone or as part of a generation.
+        prefilling: Prompts under way, until their first token.
+        num_decoding: Generations between their first token and their end.
+    """
+
+    def __init__(self, name: str, worker: Worker, clock: Clock) -> None:
+        self.name = name
+        self.worker = worker
+        self.state: State = "starting"
+        self.reason = ""
+        self.stats: WorkerStats | None = None
+        self.used_s = clock.now_s()
+        self.encoding = Backlog(clock)
+        self.prefilling = Backlog(clock)
+        self.num_decoding = 0
+        self._clock = clock
+        self._waits: set[asyncio.Timeout] = set()
+
+    @property
+    def info(self) -> WorkerInfo:
+        """The worker's own word; it may change when a worker is restarted behind the same name."""
+        return self.worker.info
+
+    @property
+    def num_open(self) -> int:
+        """Calls under way."""
+        return len(self.encoding) + len(self.prefilling) + self.num_decoding
+
+    def mark_ready(self) -> None:
+        """Let it have work, unless it is to be drained."""
+        if self.state != "draining":
+            self.state, self.reason = "ready", ""
+
+    def mark_down(self, reason: str) -> None:
+        """Give it no more work, and end all waits for it now."""
+        if self.state != "draining":
+            self.state = "down"
+        self.reason = reason
+        now_s = asyncio.get_running_loop().time()
+        for wait in list(self._waits):
+            if not wait.expired():
+                wait.reschedule(now_s)
+
+    def patience(self, limit_s: float) -> "Patience":
+        """Bound a wait for this worker: an asynchronous context around one call or event."""
+        return Patience(self, limit_s)
+
+    def begin_wait(self, limit: asyncio.Timeout) -> None:
+        """Let `mark_down` end a wait."""
+        self.used_s = self._clock.now_s()
+        self._waits.add(limit)
+
+    def end_wait(self, limit: asyncio.Timeout) -> None:
+        """The wait is over."""
+        self._waits.discard(limit)
+        self.used_s = self._clock.now_s()
+
+    @contextmanager
+    def decoding(self) -> Iterator[None]:
+        """Count a generation as past its first token inside the block."""
+        self.num_decoding += 1
+        try:
+            yield
+        finally:
+            self.num_decoding -= 1
+
+
+class Patience:
+    """A bounded wait for a worker. A class, since it is entered for every token.
+
+    Raises:
+        EngineDeadError: The worker went down while the block waited.
+        DeadlineExceededError: The limit passed.
+    """
+
+    def __init__(self, member: Member, limit_s: float) -> None:
+        self._member = member
+        self._limit_s = limit_s
+        self._limit = asyncio.timeout(limit_s)
+
+    async def __aenter__(self) -> None:
+        await self._limit.__aenter__()
+        self._member.begin_wait(self._limit)
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._member.end_wait(self._limit)
+        try:
+            await self._limit.__aexit__(kind, error, trace)
+        except TimeoutError:
+            name, reason = self._member.name, self._member.reason
+            if reason:
+                raise EngineDeadError(f"Worker '{name}' went down: {reason}") from None
+            raise DeadlineExceededError(f"Worker '{name}' did not answer within {self._limit_s:.3g} s") from None

@@ -1,0 +1,73 @@
+"""What all requests of a router share."""
+
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from chiasm.routing.clock import Clock
+from chiasm.routing.costs.model import CostModel
+from chiasm.routing.fleet import Fleet
+from chiasm.routing.policies.base import Policy
+from chiasm.routing.stages.encoding import EncodeStage
+from chiasm.routing.stages.generation import GenerateStage
+from chiasm.routing.view import FleetView
+from chiasm.settings import RoutingSettings
+
+
+class RawMedia(Protocol):
+    """Where media are spooled. What is held stays readable; every `hold` is undone by one `release`."""
+
+    def hold(self, name: str) -> None:
+        """Keep a file."""
+        ...
+
+    def release(self, name: str) -> None:
+        """Give up one hold."""
+        ...
+
+
+_COUNTED = (
+    "encodes_sent",
+    "encodes_local",
+    "encodes_avoided_prefix",
+    "encodes_avoided_embedding",
+    "encodes_avoided_in_flight",
+    "encodes_avoided_repeat",
+    "failed_attempts",
+)
+"""What becomes of each item of a request that reached its first token, exactly one for each; and tries that failed."""
+
+
+def _nothing_yet() -> Counter[str]:
+    return Counter(dict.fromkeys(_COUNTED, 0))
+
+
+@dataclass(kw_only=True)
+class RouterParts:
+    """The router's parts. `counts` are totals since the start, by name; `num_open` requests are under way."""
+
+    settings: RoutingSettings
+    clock: Clock
+    fleet: Fleet
+    policy: Policy
+    costs: CostModel
+    encode: EncodeStage
+    generate: GenerateStage
+    raw_media: RawMedia | None
+    counts: Counter[str] = field(default_factory=_nothing_yet)
+    num_open: int = 0
+
+    def view(self) -> FleetView:
+        """The fleet as policies see it now."""
+        return self.fleet.view(self.costs.costs())
+
+    @contextmanager
+    def opened(self) -> Iterator[None]:
+        """Count a request as under way inside the block."""
+        self.num_open += 1
+        try:
+            yield
+        finally:
+            self.num_open -= 1

@@ -1,0 +1,124 @@
+"""One request's calls for prefill and decode: what is sent, how long it may take, and what it cost."""
+
+from collections.abc import AsyncGenerator, Iterator, Mapping
+from contextlib import aclosing, contextmanager
+
+import msgspec
+
+from chiasm.errors import ChiasmError
+from chiasm.observability.receipt import Span
+from chiasm.protocol.generation import GenerateEvent, GenerateRequest, RequestFinished, Usage
+from chiasm.routing.costs.spans import gaps
+from chiasm.routing.parts import RouterParts
+from chiasm.routing.pictures import Pictures
+from chiasm.routing.plan import Plan
+from chiasm.routing.recovery import Ladder, StageError
+from chiasm.routing.stages.generation import Expected
+from chiasm.routing.view import Job
+
+
+class Passage:
+    """Makes the calls of a plan. May be used for several plans, one after the other.
+
+    Attributes:
+        spans: What the calls came to, on the router's clock.
+    """
+
+    def __init__(self, parts: RouterParts, request: GenerateRequest, pictures: Pictures, ladder: Ladder) -> None:
+        self._parts = parts
+        self._request = request
+        self._pictures = pictures
+        self._ladder = ladder
+        self._num_calls = 0
+        self.spans: list[Span] = []
+
+    async def events(self, plan: Plan, job: Job) -> AsyncGenerator[GenerateEvent, None]:
+        """The answer of the worker that decodes. Raises `StageError`."""
+        as_metadata = self._parts.settings.forward == "metadata"
+        items, sent = self._pictures.sources(plan.fates, as_metadata=as_metadata)
+        request = msgspec.structs.replace(self._request, items=items)
+        expected = self._expected(plan, job)
+        if plan.decode is None:
+            prefilled, stage, worker = None, "prefill", plan.prefill
+        else:
+            prefilled = await self._prefill(plan.prefill, request, expected, sent)
+            request = msgspec.structs.replace(request, kv=prefilled.kv)
+            stage, worker, expected, sent = "decode", plan.decode, Expected(prefill_s=0.0), {}
+        start_s, first_s = self._parts.clock.now_s(), None
+        with self._failing(stage, worker, sent):
+            member, call = self._parts.fleet.get(worker), self._call(request)
+            limit_s = self._first_limit_s(stage, is_stream=request.stream)
+            async with aclosing(self._parts.generate.stream(member, call, expected, limit_s)) as events:
+                async for event in events:
+                    first_s = self._parts.clock.now_s() if first_s is None else first_s
+                    if isinstance(event, RequestFinished):
+                        self._ladder.passed(stage, worker)
+                        self._note_answer(event, stage, start_s, first_s)
+                        event = RequestFinished(merged_usage(prefilled, event))
+                    yield event
+
+    async def _prefill(
+        self, worker: str, request: GenerateRequest, expected: Expected, sent: Mapping[str, int]
+    ) -> RequestFinished:
+        start_s = self._parts.clock.now_s()
+        with self._failing("prefill", worker, sent):
+            member, call = self._parts.fleet.get(worker), self._call(request)
+            limit_s = self._ladder.share_s(max(self._num_others("prefill"), 1))
+            finished = await self._parts.generate.prefill(member, call, expected, limit_s)
+        spans = [span.shifted(start_s) for span in finished.spans]
+        self.spans += [*spans, *gaps(spans, start_s, self._parts.clock.now_s(), "kv_transfer")]
+        self._ladder.passed("prefill", worker)
+        return finished
+
+    def _call(self, request: GenerateRequest) -> GenerateRequest:
+        """The request under an id of its own: no worker is to mistake a second try for the first."""
+        self._num_calls += 1
+        call_id = request.request_id if self._num_calls == 1 else f"{request.request_id}.g{self._num_calls}"
+        return msgspec.structs.replace(request, request_id=call_id, timeout_s=self._ladder.remaining_s)
+
+    def _first_limit_s(self, stage: str, *, is_stream: bool) -> float:
+        """How long the first event may take. What is not streamed may come at the end, whenever that is."""
+        return self._ladder.share_s(self._num_others(stage)) if is_stream else self._ladder.remaining_s
+
+    def _num_others(self, stage: str) -> int:
+        workers = self._parts.fleet.with_role("prefill" if stage == "prefill" else "decode")
+        return self._ladder.others_for_generate(len(workers))
+
+    def _expected(self, plan: Plan, job: Job) -> Expected:
+        costs, worker = self._parts.costs.costs(), plan.prefill
+        pixels = {item.identity: item.num_pixels for item in job.items}
+        local = [pixels[identity] for identity, fate in plan.fates.items() if fate == "local"]
+        covered_chars = job.prefix_chars if worker == job.prefix_owner else 0
+        seen = tuple(item.num_pixels for item in job.items if plan.fates[item.identity] != "prefix")
+        return Expected(
+            prefill_s=costs.prefill_s(worker, costs.num_tokens(job.num_chars - covered_chars, seen)),
+            encode_s=sum(costs.encode_s(worker, one) for one in local),
+            num_pictures=len(local),
+            num_pixels=sum(local),
+        )
+
+    def _note_answer(self, finished: RequestFinished, stage: str, start_s: float, first_s: float) -> None:
+        """Spans of the last call. What its worker does not account for is waiting before its work, delivery."""
+        spans = [span.shifted(start_s) for span in finished.spans]
+        waiting = "kv_transfer" if stage == "decode" else "prefill_queue"
+        self.spans += spans
+        for gap in gaps(spans, start_s, first_s, waiting):
+            is_delivery = gap.end_s == first_s and gap.start_s > start_s
+            self.spans.append(Span("first_token", gap.start_s, gap.end_s) if is_delivery else gap)
+
+    @contextmanager
+    def _failing(self, stage: str, worker: str, sent: Mapping[str, int]) -> Iterator[None]:
+        start_s = self._parts.clock.now_s()
+        try:
+            yield
+        except ChiasmError as error:
+            self.spans.append(Span("prefill_queue", start_s, self._parts.clock.now_s()))
+            self._parts.fleet.blame(worker, error)
+            raise StageError(stage, worker, error, sent) from error
+
+
+def merged_usage(prefilled: RequestFinished | None, decoded: RequestFinished) -> Usage:
+    """The prompt as it was prefilled, the output as it was decoded."""
+    if prefilled is None:
+        return decoded.usage
+    return msgspec.structs.replace(prefilled.usage, num_output_tokens=decoded.usage.num_output_tokens)

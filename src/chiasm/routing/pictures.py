@@ -1,0 +1,119 @@
+"""The pictures of one request: their pixels, their embeddings, and what became of each."""
+
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
+
+import msgspec
+
+from chiasm.protocol.media import EmbeddingHandle, MediaItem, SpoolSource
+from chiasm.routing.coverage.embeddings import EmbeddingIndex
+from chiasm.routing.parts import RawMedia
+from chiasm.routing.plan import Fate
+from chiasm.routing.view import ItemView
+
+
+class Pictures:
+    """Distinct pictures by identity. Their bytes are kept until `let_go`, their embeddings as long as they are good."""
+
+    def __init__(self, items: Collection[MediaItem], index: EmbeddingIndex) -> None:
+        self._items = tuple(items)
+        self._index = index
+        self._own: dict[str, EmbeddingHandle] = {}
+        self._bad: set[str] = set()
+        self.positions: dict[str, tuple[int, ...]] = {}
+        for position, item in enumerate(items):
+            self.positions[item.identity] = (*self.positions.get(item.identity, ()), position)
+
+    @property
+    def first_positions(self) -> dict[str, int]:
+        """Where each picture stands first."""
+        return {identity: positions[0] for identity, positions in self.positions.items()}
+
+    def views(self) -> tuple[ItemView, ...]:
+        """The pictures as policies see them."""
+        return tuple(
+            ItemView(
+                identity=identity,
+                positions=positions,
+                num_pixels=self.item(identity).width * self.item(identity).height,
+                has_handle=self.handle(identity) is not None,
+                holders=self._index.holders(identity),
+                has_pixels=self.has_pixels(identity),
+            )
+            for identity, positions in self.positions.items()
+        )
+
+    def item(self, identity: str) -> MediaItem:
+        """The picture as it came."""
+        return self._items[self.positions[identity][0]]
+
+    def has_pixels(self, identity: str) -> bool:
+        """Whether it can be encoded, and not only be referred to."""
+        return not isinstance(self.item(identity).source, EmbeddingHandle)
+
+    def handle(self, identity: str) -> EmbeddingHandle | None:
+        """An embedding that is good as far as is known."""
+        own = self._own.get(identity)
+        if own is not None:
+            return own
+        source = self.item(identity).source
+        if isinstance(source, EmbeddingHandle):
+            return None if identity in self._bad else source
+        return self._index.handle(identity)
+
+    def deliver(self, handles: Mapping[str, EmbeddingHandle]) -> None:
+        """Take embeddings that were made for this request."""
+        self._own.update({identity: handle for identity, handle in handles.items() if identity in self.positions})
+
+    def forget(self, identities: Collection[str]) -> set[str]:
+        """Embeddings turned out bad: use them no more, here or for anyone. Returns who made them."""
+        producers = {self._index.producer(identity) for identity in identities} - {""}
+        for identity in identities:
+            self._bad.add(identity)
+            self._own.pop(identity, None)
+            self._index.forget(identity)
+        return producers
+
+    def sources(self, fates: Mapping[str, Fate], *, as_metadata: bool) -> tuple[tuple[MediaItem, ...], dict[str, int]]:
+        """The items to send, in the request's order, and which of them go as handles (with their first positions)."""
+        sent: dict[str, int] = {}
+        items: list[MediaItem] = []
+        for position, item in enumerate(self._items):
+            handle = None if fates[item.identity] == "local" else self.handle(item.identity)
+            if handle is not None and (as_metadata or not self.has_pixels(item.identity)):
+                sent.setdefault(item.identity, position)
+                item = msgspec.structs.replace(item, source=handle)
+            items.append(item)
+        return tuple(items), sent
+
+    def let_go(self) -> None:
+        """The bytes are not needed any more."""
+        self._items = ()
+
+    @contextmanager
+    def held(self, raw_media: RawMedia | None) -> Iterator["Hold"]:
+        """Keep spooled bytes inside the block, or until `Hold.release`."""
+        names = [item.source.name for item in self._items if isinstance(item.source, SpoolSource)]
+        hold = Hold(raw_media, names)
+        try:
+            yield hold
+        finally:
+            hold.release()
+
+
+class Hold:
+    """Spooled files in use."""
+
+    def __init__(self, raw_media: RawMedia | None, names: Collection[str]) -> None:
+        self._raw_media = raw_media
+        self._names = list(names) if raw_media is not None else []
+        for name in self._names:
+            assert raw_media is not None
+            raw_media.hold(name)
+
+    def release(self) -> None:
+        """Let the spool have them back. Harmless when done before."""
+        names, self._names = self._names, []
+        for name in names:
+            assert self._raw_media is not None
+            self._raw_media.release(name)

@@ -1,0 +1,111 @@
+"""The plan of a request: who encodes which pictures, who prefills, who decodes, and why."""
+
+from collections.abc import Mapping
+from typing import Literal
+
+import msgspec
+
+from chiasm.errors import EngineDeadError, HandleExpiredError
+from chiasm.routing.view import FleetView, ItemView, Job, WorkerView
+
+Fate = Literal["prefix", "embedding", "encode", "local"]
+"""Of a picture: its keys and values are cached, its embedding is, an encoder makes it, the prefilling worker does."""
+
+
+class EncodeGroup(msgspec.Struct, frozen=True):
+    """Pictures that one worker encodes in one call."""
+
+    worker: str
+    identities: tuple[str, ...]
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """One way for a request. `decode` is None when the prefilling worker goes on to decode."""
+
+    path: str
+    policy: str
+    reason: str
+    prefill: str
+    decode: str | None = None
+    groups: tuple[EncodeGroup, ...] = ()
+    fates: Mapping[str, Fate] = {}
+
+
+def prefill_candidates(job: Job, fleet: FleetView) -> list[WorkerView]:
+    """Workers that may prefill the request.
+
+    Raises:
+        HandleExpiredError: It must be encoded where it is prefilled, and no worker left can do both.
+        EngineDeadError: None is up that has not failed it.
+    """
+    workers = [one for one in fleet.workers if "prefill" in one.roles and one.name not in job.failed]
+    if not workers:
+        raise no_worker("prefill", job)
+    if not job.local_only:
+        return workers
+    able = [one for one in workers if "encode" in one.roles and fleet.has_local_fallback]
+    if not able:
+        raise HandleExpiredError(
+            f"No encoder delivered {len(job.local_only)} of the request's pictures", hint="Send the request again."
+        )
+    return able
+
+
+def decode_candidates(job: Job, fleet: FleetView, prefill: WorkerView) -> list[WorkerView]:
+    """Workers that may decode after `prefill`; empty when it decodes itself.
+
+    Raises:
+        EngineDeadError: None is up that has not failed the request.
+    """
+    if "decode" in prefill.roles:
+        return []
+    workers = [one for one in fleet.workers if "decode" in one.roles and one.name not in job.failed]
+    if not workers:
+        raise no_worker("decode", job)
+    return workers
+
+
+def encode_candidates(job: Job, fleet: FleetView) -> list[WorkerView]:
+    """Workers that may be asked to encode; empty where the topology has each worker encode for itself."""
+    if fleet.topology in ("local", "agg"):
+        return []
+    able = [one for one in fleet.workers if "encode" in one.roles and one.name not in job.failed_encoders]
+    if fleet.topology == "auto":
+        return able
+    return [one for one in able if one.is_encoder_only]
+
+
+def encodes_itself(fleet: FleetView, prefill: WorkerView) -> bool:
+    """Whether encoding where the prompt is computed is a way of its own, not only the last resort."""
+    return fleet.topology in ("local", "agg", "auto") and "encode" in prefill.roles
+
+
+def fate_of(item: ItemView, job: Job, prefill: WorkerView) -> Fate:
+    """What is to become of a picture when `prefill` computes the prompt."""
+    if item.identity in job.local_only:
+        return "local"
+    can_see_pixels = "encode" in prefill.roles and item.has_pixels
+    if prefill.name == job.prefix_owner and item.identity in job.prefix_items and (can_see_pixels or item.has_handle):
+        return "prefix"
+    if item.has_handle or (can_see_pixels and prefill.name in item.holders):
+        return "embedding"
+    return "encode"
+
+
+def path_of(prefill: WorkerView, fates: Mapping[str, Fate], groups: tuple[EncodeGroup, ...], job: Job) -> str:
+    """The route's name: what is split off, in the order in which it happens."""
+    if groups:
+        return "e-pd" if "decode" in prefill.roles else "e-p-d"
+    if job.local_only:
+        return "local-encode"
+    if fates and all(fate in ("prefix", "embedding") for fate in fates.values()):
+        return "covered"
+    if "decode" not in prefill.roles:
+        return "p-d"
+    return "agg" if "encode" in prefill.roles else "pd"
+
+
+def no_worker(stage: str, job: Job) -> EngineDeadError:
+    """What to raise when nobody is there for a stage."""
+    failed = f" that has not failed this request ({len(job.failed)} did)" if job.failed else ""
+    return EngineDeadError(f"No worker for {stage} is up{failed}", hint="Look at the workers' health.")

@@ -1,0 +1,105 @@
+"""What a policy is, and what all policies share once the prefilling worker is chosen."""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from chiasm.errors import HandleExpiredError
+from chiasm.routing.plan import (
+    EncodeGroup,
+    Plan,
+    decode_candidates,
+    encode_candidates,
+    encodes_itself,
+    fate_of,
+    path_of,
+)
+from chiasm.routing.view import FleetView, ItemView, Job, WorkerView
+
+
+class Policy(Protocol):
+    """Chooses a way. Looks at nothing but its arguments and, at most, its own counter."""
+
+    @property
+    def name(self) -> str:
+        """As in settings and receipts."""
+        ...
+
+    def plan(self, job: Job, fleet: FleetView) -> Plan:
+        """The way for a request now.
+
+        Raises:
+            EngineDeadError: No worker is up for one of the stages.
+            HandleExpiredError: Pictures are to be encoded, and nobody is left who can.
+        """
+        ...
+
+
+def items_to_encode(job: Job, prefill: WorkerView) -> list[ItemView]:
+    """Pictures that nothing covers when `prefill` computes the prompt."""
+    return [item for item in job.items if fate_of(item, job, prefill) == "encode"]
+
+
+def planned(
+    job: Job, fleet: FleetView, *, policy: str, reason: str, prefill: WorkerView, decode: WorkerView | None = None
+) -> Plan:
+    """The plan that goes with a prefilling worker: it encodes itself where that is usual, else encoders do.
+
+    Without `decode`, the decoding worker with the least to do is taken where one is needed.
+    """
+    wanted = items_to_encode(job, prefill)
+    groups: tuple[EncodeGroup, ...] = ()
+    if wanted and not encodes_itself(fleet, prefill):
+        groups = spread(wanted, encode_candidates(job, fleet), fleet)
+        if not groups and not ("encode" in prefill.roles and fleet.has_local_fallback):
+            raise HandleExpiredError(
+                f"{len(wanted)} pictures are to be encoded and no encoder is up", hint="Look at the workers' health."
+            )
+    return assembled(job, fleet, policy=policy, reason=reason, prefill=prefill, groups=groups, decode=decode)
+
+
+def assembled(
+    job: Job,
+    fleet: FleetView,
+    *,
+    policy: str,
+    reason: str,
+    prefill: WorkerView,
+    groups: tuple[EncodeGroup, ...],
+    decode: WorkerView | None = None,
+) -> Plan:
+    """A plan from its parts. Pictures that are neither covered nor in a group are left to `prefill`."""
+    sent = {identity for group in groups for identity in group.identities}
+    fates = {item.identity: fate_of(item, job, prefill) for item in job.items}
+    for identity, fate in fates.items():
+        if fate == "encode" and identity not in sent:
+            fates[identity] = "local"
+    others = decode_candidates(job, fleet, prefill)
+    if decode is None and others:
+        decode = min(others, key=lambda one: (one.num_decoding, one.prefill_wait_s))
+    return Plan(
+        path=path_of(prefill, fates, groups, job),
+        policy=policy,
+        reason=reason,
+        prefill=prefill.name,
+        decode=decode.name if decode is not None else None,
+        groups=groups,
+        fates=fates,
+    )
+
+
+def spread(items: Sequence[ItemView], encoders: Sequence[WorkerView], fleet: FleetView) -> tuple[EncodeGroup, ...]:
+    """Share pictures out, the largest first, each to the encoder that will be through with it first."""
+    if not encoders:
+        return ()
+    ends_s = [one.work_s for one in encoders]
+    shares: list[list[ItemView]] = [[] for _ in encoders]
+    for item in sorted(items, key=lambda one: -one.num_pixels):
+        costs_s = [fleet.costs.encode_s(one.name, item.num_pixels) for one in encoders]
+        chosen = min(range(len(encoders)), key=lambda index: ends_s[index] + costs_s[index])
+        ends_s[chosen] += costs_s[chosen]
+        shares[chosen].append(item)
+    return tuple(
+        EncodeGroup(encoder.name, tuple(item.identity for item in sorted(share, key=lambda one: one.positions)))
+        for encoder, share in zip(encoders, shares, strict=True)
+        if share
+    )

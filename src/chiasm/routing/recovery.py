@@ -1,0 +1,145 @@
+"""What a request may still try after a failure, and for how long.
+
+The ladder of a picture: an encoder, another one under a fresh id, its pixels where the prompt is computed, and then
+`embedding_unavailable`. The ladder of a generation: another worker, once. All of it before the first token and inside
+the request's deadline; of the time that is left, a try gets an equal share with those that could follow it.
+
+Failures of the request itself (`RequestError`) are nobody's fault and are never tried again. A generation that is not
+streamed may answer only at its end, so nothing but the deadline, or its worker's health, ends the wait for it.
+"""
+
+from collections import Counter
+from collections.abc import Collection, Mapping
+
+from chiasm.errors import (
+    ChiasmError,
+    DeadlineExceededError,
+    EngineStepError,
+    HandleExpiredError,
+    OverloadedError,
+    RequestCancelledError,
+    RequestError,
+    TransferError,
+)
+from chiasm.observability.receipt import Attempt
+from chiasm.routing.clock import Clock
+from chiasm.settings import RoutingSettings
+
+MAX_GENERATE_ATTEMPTS = 2
+"""A request that two workers failed may be what fails them."""
+
+
+class StageError(Exception):
+    """One stage failed on one worker. `pictures` are the identities and positions it was about."""
+
+    def __init__(self, stage: str, worker: str, error: ChiasmError, pictures: Mapping[str, int]) -> None:
+        super().__init__(error.message)
+        self.stage = stage
+        self.worker = worker
+        self.error = error
+        self.pictures = pictures
+
+
+class Ladder:
+    """What one request has met, and what that leaves it.
+
+    Attributes:
+        attempts: Every try that ended, for the receipt.
+        failed: Workers not to be asked for prefill or decode again.
+        failed_encoders: Workers not to be asked for embeddings again.
+        local_only: Identities of pictures that no encoder is to be asked for again.
+    """
+
+    def __init__(self, settings: RoutingSettings, clock: Clock, timeout_s: float) -> None:
+        self._settings = settings
+        self._clock = clock
+        self._deadline_s = clock.now_s() + timeout_s
+        self._tries: Counter[str] = Counter()
+        self._num_failed = 0
+        self._last: ChiasmError | None = None
+        self.attempts: list[Attempt] = []
+        self.failed: set[str] = set()
+        self.failed_encoders: set[str] = set()
+        self.local_only: set[str] = set()
+
+    @property
+    def remaining_s(self) -> float:
+        """What is left of the request's time. Raises `DeadlineExceededError` when nothing is."""
+        left_s = self._deadline_s - self._clock.now_s()
+        if left_s <= 0:
+            raise self._last or DeadlineExceededError("The request's deadline passed")
+        return left_s
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether anything went wrong so far."""
+        return self._last is not None
+
+    def share_s(self, num_others: int) -> float:
+        """Time for a try that `num_others` could follow."""
+        return self.remaining_s / (num_others + 1)
+
+    def others_for_encode(self, pictures: Collection[str], num_encoders: int) -> int:
+        """How many steps could follow when an encoder fails now; the generation itself is always one."""
+        tries = max((self._tries[identity] for identity in pictures), default=0)
+        more = min(self._settings.max_encode_attempts - tries, num_encoders) - 1
+        return max(more, 0) + 1
+
+    def others_for_generate(self, num_workers: int) -> int:
+        """How many workers could be tried after the one that is tried now, of so many that are up."""
+        return max(min(MAX_GENERATE_ATTEMPTS - self._num_failed, num_workers) - 1, 0)
+
+    def passed(self, stage: str, worker: str, items: Collection[int] = ()) -> None:
+        """Note a try that went well."""
+        self.attempts.append(Attempt(stage=stage, worker=worker, outcome="ok", items=tuple(sorted(items))))
+
+    def noted(self, failure: StageError) -> None:
+        """Note a failure that is not this request's to act on."""
+        items = tuple(sorted(failure.pictures.values()))
+        self.attempts.append(
+            Attempt(stage=failure.stage, worker=failure.worker, outcome=failure.error.code, items=items)
+        )
+
+    def encode_failed(self, failure: StageError) -> None:
+        """Step down for some pictures. Raises the failure's error where there is no step left."""
+        self.noted(failure)
+        self._end_if_final(failure.error)
+        self.failed_encoders.add(failure.worker)
+        self._count_tries(failure.pictures)
+
+    def embedding_failed(self, failure: StageError, producers: Collection[str]) -> None:
+        """A consumer could not use embeddings: never these again, nor, for this request, those who made them."""
+        self.noted(failure)
+        self._end_if_final(failure.error)
+        self.failed_encoders.update(producers)
+        self._count_tries(failure.pictures)
+
+    def generate_failed(self, failure: StageError) -> None:
+        """Step down to another worker. Raises the failure's error where there is no step left."""
+        self.noted(failure)
+        self._num_failed += 1
+        self._end_if_final(failure.error)
+        if self._num_failed >= MAX_GENERATE_ATTEMPTS:
+            raise failure.error
+        self.failed.add(failure.worker)
+
+    def nobody_left(self, planning: ChiasmError) -> None:
+        """No plan can be made. Lets workers that only stumbled try again, or raises what to tell the caller."""
+        if self.failed and isinstance(self._last, TransferError | EngineStepError):
+            self.failed.clear()
+            return
+        is_exhausted = isinstance(planning, HandleExpiredError) and not isinstance(self._last, OverloadedError)
+        raise planning if self._last is None or is_exhausted else self._last
+
+    def _count_tries(self, pictures: Collection[str]) -> None:
+        for identity in pictures:
+            self._tries[identity] += 1
+            if self._tries[identity] >= self._settings.max_encode_attempts:
+                self.local_only.add(identity)
+
+    def _end_if_final(self, error: ChiasmError) -> None:
+        if isinstance(error, RequestError | RequestCancelledError):
+            raise error
+        self._last = error
+        if self._deadline_s <= self._clock.now_s():
+            raise error

@@ -1,0 +1,126 @@
+"""A fleet that looks like one worker."""
+
+from collections import Counter
+from collections.abc import AsyncGenerator
+
+import msgspec
+
+from chiasm.errors import EngineDeadError, HandleExpiredError
+from chiasm.protocol.generation import GenerateEvent, GenerateRequest
+from chiasm.protocol.worker import EncodeRequest, EncodeResponse, Role, WorkerInfo, WorkerStats
+from chiasm.routing.clock import Clock, SystemClock
+from chiasm.routing.costs.model import CostModel
+from chiasm.routing.fan_out import FanOut
+from chiasm.routing.fleet import Fleet
+from chiasm.routing.health import Health
+from chiasm.routing.journey import Journey
+from chiasm.routing.parts import RawMedia, RouterParts
+from chiasm.routing.pictures import Pictures
+from chiasm.routing.policies.base import Policy, spread
+from chiasm.routing.policies.registry import make_policy
+from chiasm.routing.recovery import Ladder
+from chiasm.routing.stages.encoding import EncodeStage
+from chiasm.routing.stages.generation import GenerateStage
+from chiasm.routing.view import WorkerView
+from chiasm.settings import RoutingSettings
+
+_ROLES: tuple[Role, ...] = ("encode", "prefill", "decode")
+
+
+class Router:
+    """Implements `chiasm.protocol.worker.Worker` over a fleet. Belongs to one event loop.
+
+    Members come and go by `fleet.add` and `fleet.remove`; `start` begins to look after them. At least one must have
+    joined before `info` is asked for.
+    """
+
+    def __init__(
+        self,
+        settings: RoutingSettings,
+        *,
+        clock: Clock | None = None,
+        policy: Policy | None = None,
+        raw_media: RawMedia | None = None,
+    ) -> None:
+        clock = clock or SystemClock()
+        costs = CostModel()
+        self.fleet = Fleet(settings, clock)
+        self.health = Health(self.fleet, settings, clock)
+        self._parts = RouterParts(
+            settings=settings,
+            clock=clock,
+            fleet=self.fleet,
+            policy=policy or make_policy(settings),
+            costs=costs,
+            encode=EncodeStage(self.fleet, costs, clock),
+            generate=GenerateStage(costs, clock),
+            raw_media=raw_media,
+        )
+
+    def start(self) -> None:
+        """Begin to look after the members, on the running event loop."""
+        self.health.start()
+
+    @property
+    def info(self) -> WorkerInfo:
+        """The fleet as one worker: all roles its members play, the least of their limits."""
+        members = [member.info for member in self.fleet.members]
+        if not members:
+            raise EngineDeadError("The fleet has no members yet")
+        speakers = [one for one in members if "prefill" in one.roles or "decode" in one.roles] or members
+        return msgspec.structs.replace(
+            speakers[0],
+            name="router",
+            roles=tuple(role for role in _ROLES if any(role in one.roles for one in members)),
+            max_model_tokens=min(one.max_model_tokens for one in speakers),
+            takes_images=any(one.takes_images for one in members),
+            started_at_unix_s=min(one.started_at_unix_s for one in members),
+        )
+
+    def stats(self) -> WorkerStats:
+        """Sums over the members. Open requests are the router's own: each is one here, wherever its stages run."""
+        stats = [member.worker.stats() for member in self.fleet.members]
+        sums = {
+            field: sum(getattr(one, field) for one in stats)
+            for field in WorkerStats.__struct_fields__
+            if field.startswith("num_")
+        }
+        totals: Counter[str] = Counter(self._parts.counts)
+        for one in stats:
+            totals.update(one.totals)
+        sums["num_open_requests"] = self._parts.num_open
+        is_healthy = bool(self.fleet.with_role("prefill") and self.fleet.with_role("decode"))
+        return WorkerStats(is_healthy=is_healthy, totals=dict(totals), **sums)
+
+    def generate(self, request: GenerateRequest) -> AsyncGenerator[GenerateEvent, None]:
+        """See `Worker`. Routes come between the events: first, after each failed attempt, and with the end."""
+        return Journey(self._parts, request).events()
+
+    async def encode(self, request: EncodeRequest) -> EncodeResponse:
+        """See `Worker`."""
+        start_s = self._parts.clock.now_s()
+        ladder = Ladder(self._parts.settings, self._parts.clock, request.timeout_s)
+        pictures = Pictures(request.items, self.fleet.embeddings)
+        fan_out = FanOut(self._parts, request.request_id, pictures, ladder)
+        with self._parts.opened():
+            while missing := [view for view in pictures.views() if not view.has_handle]:
+                encoders = self._encoders(ladder)
+                if not encoders or ladder.local_only:
+                    ladder.nobody_left(HandleExpiredError("No encoder delivered the pictures' embeddings"))
+                await fan_out.run(spread(missing, encoders, self._parts.view()))
+        handles = [pictures.handle(item.identity) for item in request.items]
+        return EncodeResponse(
+            handles=tuple(handle for handle in handles if handle is not None),
+            spans=tuple(span.shifted(-start_s) for span in fan_out.spans),
+        )
+
+    async def aclose(self) -> None:
+        """Stop; calls under way are ended and all members closed."""
+        await self.health.aclose()
+        await self._parts.encode.flights.aclose()
+        for member in self.fleet.members:
+            await self.fleet.remove(member.name).aclose()
+
+    def _encoders(self, ladder: Ladder) -> list[WorkerView]:
+        workers = self._parts.view().workers
+        return [one for one in workers if "encode" in one.roles and one.name not in ladder.failed_encoders]

@@ -1,0 +1,82 @@
+"""The encode stage: one call to one encoder, checked, and remembered for others."""
+
+from collections.abc import Mapping
+from math import prod
+
+from chiasm.errors import LayoutMismatchError
+from chiasm.protocol.media import CONTRACT_VERSION, EmbeddingHandle, MediaItem
+from chiasm.protocol.worker import EncodeRequest, EncodeResponse, WorkerInfo
+from chiasm.routing.clock import Clock
+from chiasm.routing.costs.model import CostModel
+from chiasm.routing.costs.spans import ENCODE_STAGES, busy_s, gaps
+from chiasm.routing.fleet import Fleet
+from chiasm.routing.member import Member
+from chiasm.routing.stages.flights import Delivered, Flight, Flights
+
+
+class EncodeStage:
+    """Calls encoders. What they deliver is known to the fleet before whoever asked goes on."""
+
+    def __init__(self, fleet: Fleet, costs: CostModel, clock: Clock) -> None:
+        self._fleet = fleet
+        self._costs = costs
+        self._clock = clock
+        self.flights = Flights()
+
+    def start(self, worker: str, items: Mapping[str, MediaItem], request_id: str, limit_s: float) -> Flight:
+        """Ask a worker for embeddings; the flight must be waited for at once. Raises `EngineDeadError` if it left."""
+        call = self._call(self._fleet.get(worker), items, request_id, limit_s)
+        return self.flights.start(worker, tuple(items), call)
+
+    async def _call(self, member: Member, items: Mapping[str, MediaItem], request_id: str, limit_s: float) -> Delivered:
+        costs, start_s = self._costs.costs(), self._clock.now_s()
+        work_s = sum(costs.encode_s(member.name, item.width * item.height) for item in items.values())
+        request = EncodeRequest(request_id=request_id, items=tuple(items.values()), timeout_s=limit_s)
+        with member.encoding.work(work_s):
+            async with member.patience(limit_s):
+                response = await member.worker.encode(request)
+        handles = checked_handles(items, response, member.info)
+        for identity, handle in handles.items():
+            self._fleet.embeddings.offered(identity, handle, member.name)
+        self._learn(member, items, handles, response, self._clock.now_s() - start_s)
+        spans = [span.shifted(start_s) for span in response.spans]
+        return Delivered(handles=handles, spans=(*spans, *gaps(spans, start_s, self._clock.now_s(), "transfer")))
+
+    def _learn(
+        self,
+        member: Member,
+        items: Mapping[str, MediaItem],
+        handles: Mapping[str, EmbeddingHandle],
+        response: EncodeResponse,
+        call_s: float,
+    ) -> None:
+        working_s = busy_s(response.spans, ENCODE_STAGES)
+        for identity, item in items.items():
+            self._costs.see_picture(item.width * item.height, handles[identity].metadata.num_embeddings)
+        if working_s:  # else the worker had them
+            pixels = sum(item.width * item.height for item in items.values())
+            self._costs.see_encode(member.name, len(items), pixels, working_s)
+            self._costs.see_hop(max(call_s - busy_s(response.spans, (*ENCODE_STAGES, "encode_queue")), 0.0))
+
+
+def checked_handles(
+    items: Mapping[str, MediaItem], response: EncodeResponse, info: WorkerInfo
+) -> dict[str, EmbeddingHandle]:
+    """Handles by identity. Raises `LayoutMismatchError` when the answer is not one to the question."""
+    if len(response.handles) != len(items):
+        raise LayoutMismatchError(f"An encoder answered {len(items)} items with {len(response.handles)} handles")
+    for identity, handle in zip(items, response.handles, strict=True):
+        found = handle.metadata
+        merged = None if found.grid_thw is None else prod(found.grid_thw) // found.merge_size**2
+        compared = {
+            "version": (found.version, CONTRACT_VERSION),
+            "identity": (found.identity, identity),
+            "rows": (found.shape[0], found.num_embeddings),
+            "grid product": (merged, found.num_embeddings if merged is not None else None),
+            "model revision": (found.model_revision, info.model_revision),
+            "processor revision": (found.processor_revision, info.processor_revision),
+        }
+        for name, (given, wanted) in compared.items():
+            if given != wanted:
+                raise LayoutMismatchError(f"Embedding {identity[:12]}: {name} is {given}, expected {wanted}")
+    return dict(zip(items, response.handles, strict=True))

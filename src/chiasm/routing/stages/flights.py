@@ -1,0 +1,84 @@
+"""Encode calls under way, so that a picture is not sent twice while its embedding is being made."""
+
+import asyncio
+from collections.abc import Collection, Coroutine, Mapping
+from typing import Any
+
+import msgspec
+
+from chiasm.observability.receipt import Span
+from chiasm.protocol.media import EmbeddingHandle
+
+
+class Delivered(msgspec.Struct, frozen=True, kw_only=True):
+    """What an encode call brought. `spans` are on the router's clock; their items are positions in the call."""
+
+    handles: Mapping[str, EmbeddingHandle]
+    spans: tuple[Span, ...]
+
+
+class Flight:
+    """One call to one worker for some pictures."""
+
+    def __init__(self, worker: str, identities: Collection[str], task: "asyncio.Task[Delivered]") -> None:
+        self.worker = worker
+        self.identities = frozenset(identities)
+        self.task = task
+        self.num_waiters = 0
+
+
+class Flights:
+    """The calls by the pictures they are about. A call whose last waiter leaves is cancelled. One event loop only."""
+
+    def __init__(self) -> None:
+        self._by_identity: dict[str, Flight] = {}
+        self._landing: set[asyncio.Task[Delivered]] = set()
+
+    def __len__(self) -> int:
+        return len(self._landing)
+
+    def get(self, identity: str) -> Flight | None:
+        """The call that is about a picture, if any."""
+        return self._by_identity.get(identity)
+
+    def start(self, worker: str, identities: Collection[str], call: Coroutine[Any, Any, Delivered]) -> Flight:
+        """Begin a call; the caller must `wait` for it before it awaits anything else."""
+        task = asyncio.create_task(call)
+        self._landing.add(task)
+        task.add_done_callback(self._landed)
+        flight = Flight(worker, identities, task)
+        for identity in identities:
+            self._by_identity[identity] = flight
+        return flight
+
+    async def wait(self, flights: Collection[Flight], limit_s: float) -> None:
+        """Until all have ended, or the limit; ask their tasks what came of it. Safe to cancel."""
+        for flight in flights:
+            flight.num_waiters += 1
+        try:
+            if flights:
+                await asyncio.wait([flight.task for flight in flights], timeout=limit_s)
+        finally:
+            for flight in flights:
+                self._leave(flight)
+
+    async def aclose(self) -> None:
+        """Cancel what is under way."""
+        tasks = list(self._landing)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _leave(self, flight: Flight) -> None:
+        flight.num_waiters -= 1
+        if flight.num_waiters and not flight.task.done():
+            return
+        flight.task.cancel()
+        for identity in flight.identities:
+            if self._by_identity.get(identity) is flight:
+                del self._by_identity[identity]
+
+    def _landed(self, task: "asyncio.Task[Delivered]") -> None:
+        self._landing.discard(task)
+        if not task.cancelled():
+            task.exception()  # whoever waited has it; one that nobody waited for is not to be warned of

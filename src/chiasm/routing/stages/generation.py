@@ -1,0 +1,94 @@
+"""The prefill and decode stages: one call to one worker, with its waits bounded and its cost learned."""
+
+from collections.abc import AsyncGenerator
+from contextlib import ExitStack, aclosing
+from typing import Any, cast
+
+import msgspec
+
+from chiasm.errors import EngineError
+from chiasm.protocol.generation import GenerateEvent, GenerateRequest, RequestFinished, RouteTaken
+from chiasm.routing.clock import Clock
+from chiasm.routing.costs.model import CostModel
+from chiasm.routing.costs.spans import ENCODE_STAGES, busy_s
+from chiasm.routing.member import Member
+
+
+class Expected(msgspec.Struct, frozen=True, kw_only=True):
+    """What a generation is expected to cost its worker: seconds of prefill, and of encoding on the way."""
+
+    prefill_s: float
+    encode_s: float = 0.0
+    num_pictures: int = 0
+    num_pixels: int = 0
+
+
+class GenerateStage:
+    """Calls workers for prefill, for decode, or for both."""
+
+    def __init__(self, costs: CostModel, clock: Clock) -> None:
+        self._costs = costs
+        self._clock = clock
+
+    async def stream(
+        self, member: Member, request: GenerateRequest, expected: Expected, first_limit_s: float
+    ) -> AsyncGenerator[GenerateEvent, None]:
+        """The worker's events, the first of them within `first_limit_s`. Ends with `RequestFinished` or raises."""
+        end_s = self._clock.now_s() + request.timeout_s
+        async with aclosing(cast("Any", member.worker.generate(request))) as events:
+            with ExitStack() as load:
+                load.enter_context(member.prefilling.work(expected.prefill_s))
+                if expected.num_pictures:
+                    load.enter_context(member.encoding.work(expected.encode_s))
+                async with member.patience(first_limit_s):
+                    event = await _next(events)
+            first_s = self._clock.now_s()
+            with member.decoding():
+                while event is not None:
+                    if isinstance(event, RequestFinished):
+                        self._learn(member, request, event, expected, self._clock.now_s() - first_s)
+                        yield event
+                        return
+                    yield event
+                    async with member.patience(max(end_s - self._clock.now_s(), 0.0)):
+                        event = await _next(events)
+        raise EngineError(f"Worker '{member.name}' ended its answer without a result")
+
+    async def prefill(
+        self, member: Member, request: GenerateRequest, expected: Expected, limit_s: float
+    ) -> RequestFinished:
+        """Have a prompt computed and kept for another worker."""
+        sampling = msgspec.structs.replace(
+            request.sampling, max_tokens=1, min_tokens=0, n=1, json_schema=None, num_top_logprobs=None
+        )
+        asked = msgspec.structs.replace(request, sampling=sampling, stream=False, hands_over_kv=True, timeout_s=limit_s)
+        finished: RequestFinished | None = None
+        async with aclosing(self.stream(member, asked, expected, limit_s)) as events:
+            async for event in events:
+                if isinstance(event, RequestFinished):
+                    finished = event
+        assert finished is not None, "a stream ends with a result or raises"
+        if finished.kv is None:
+            raise EngineError(f"Worker '{member.name}' prefilled without handing over keys and values")
+        return finished
+
+    def _learn(
+        self, member: Member, request: GenerateRequest, finished: RequestFinished, expected: Expected, decode_s: float
+    ) -> None:
+        usage = finished.usage
+        prefill_s = busy_s(finished.spans, ("prefill",))
+        if prefill_s and request.kv is None:
+            self._costs.see_prefill(member.name, usage.num_prompt_tokens - usage.num_cached_tokens, prefill_s)
+        encode_s = busy_s(finished.spans, ENCODE_STAGES)
+        if encode_s and expected.num_pictures:
+            self._costs.see_encode(member.name, expected.num_pictures, expected.num_pixels, encode_s)
+        if request.stream and usage.num_output_tokens > 1:
+            self._costs.see_step(member.num_decoding, decode_s / (usage.num_output_tokens - 1))
+
+
+async def _next(events: AsyncGenerator[GenerateEvent, None]) -> GenerateEvent | None:
+    """The next event that is the worker's own; None at the end."""
+    async for event in events:
+        if not isinstance(event, RouteTaken):
+            return event
+    return None

@@ -1,0 +1,88 @@
+"""What a policy looks at: one request and the fleet at one moment, as values."""
+
+from typing import Literal
+
+import msgspec
+
+from chiasm.protocol.worker import Role
+from chiasm.routing.costs.model import StageCosts
+
+Topology = Literal["local", "agg", "e-pd", "e-p-d", "auto"]
+
+
+class WorkerView(msgspec.Struct, frozen=True, kw_only=True):
+    """A worker that may get work now.
+
+    Attributes:
+        encode_wait_s: Predicted time until its encoder is through with what it has.
+        prefill_wait_s: Predicted time until it is through with the prompts it has.
+        num_decoding: Generations past their first token, which every encode and prefill beside them slows down.
+        num_waiting: Sequences that wait for a slot, by the worker's own count.
+    """
+
+    name: str
+    roles: frozenset[Role]
+    encode_wait_s: float = 0.0
+    prefill_wait_s: float = 0.0
+    num_decoding: int = 0
+    num_open: int = 0
+    num_waiting: int = 0
+
+    @property
+    def is_encoder_only(self) -> bool:
+        """Whether it holds no language model."""
+        return "prefill" not in self.roles and "decode" not in self.roles
+
+    @property
+    def work_s(self) -> float:
+        """Predicted work it has, of both kinds: one engine does them in turn."""
+        return self.encode_wait_s + self.prefill_wait_s
+
+
+class ItemView(msgspec.Struct, frozen=True, kw_only=True):
+    """A distinct picture of a request. `positions` are its places among the request's items.
+
+    Attributes:
+        has_handle: An embedding of it is on offer, by a handle that has not expired.
+        holders: Workers that have its embedding in their own cache, as far as is known.
+        has_pixels: Its bytes are at hand, so that it can be encoded again.
+    """
+
+    identity: str
+    positions: tuple[int, ...]
+    num_pixels: int
+    has_handle: bool = False
+    holders: frozenset[str] = frozenset()
+    has_pixels: bool = True
+
+
+class Job(msgspec.Struct, frozen=True, kw_only=True):
+    """A request, and what was learned while serving it.
+
+    Attributes:
+        prefix_owner: The worker that last served the longest known start of the prompt.
+        prefix_chars: Characters of text in that start.
+        prefix_items: Identities of the pictures in it.
+        failed: Workers that failed the request in prefill or decode.
+        failed_encoders: Workers that failed it in encoding, or whose embeddings were no good.
+        local_only: Identities that no encoder is to be asked for any more.
+    """
+
+    items: tuple[ItemView, ...] = ()
+    num_chars: int = 0
+    max_output_tokens: int = 256
+    prefix_owner: str | None = None
+    prefix_chars: int = 0
+    prefix_items: frozenset[str] = frozenset()
+    failed: frozenset[str] = frozenset()
+    failed_encoders: frozenset[str] = frozenset()
+    local_only: frozenset[str] = frozenset()
+
+
+class FleetView(msgspec.Struct, frozen=True, kw_only=True):
+    """The workers that take work now, in the order in which they joined."""
+
+    workers: tuple[WorkerView, ...]
+    topology: Topology = "auto"
+    costs: StageCosts = StageCosts()
+    has_local_fallback: bool = True

@@ -1,0 +1,151 @@
+"""Requests that meet no fault: the way they take through each topology, and what is remembered of it."""
+
+import asyncio
+
+import pytest
+
+from chiasm.observability.receipt import attribute
+from chiasm.protocol.media import EmbeddingHandle, InlineSource
+from tests.unit.routing.fleets import TOPOLOGIES, outcome_of, serving
+from tests.unit.routing.scripted import ask, expected_answer, picture
+from tests.unit.routing.virtual_time import run
+
+PATHS = {"agg": "agg", "auto": "agg", "e-pd": "e-pd", "e-p-d": "e-p-d"}
+
+
+@pytest.mark.parametrize("topology", TOPOLOGIES)
+@pytest.mark.parametrize("forward", ["metadata", "raw"])
+@pytest.mark.parametrize("names", ["", "a", "aba", "abcd"])
+def test_every_topology_gives_the_same_answer(topology, forward, names):
+    async def main():
+        async with serving(topology, forward=forward) as fleet:
+            request = ask("what is this", *(picture(name) for name in names))
+            outcome = await outcome_of(fleet, request)
+            assert outcome.error is None
+            assert outcome.words == expected_answer(request)
+            assert outcome.finished.usage.num_output_tokens == len(outcome.words)
+            assert outcome.finished.usage.num_prompt_tokens == 10 + 4 * len(names)
+            assert outcome.finished.usage.num_cached_tokens == 0
+            assert {one.outcome for one in outcome.route.attempts} == {"ok"}
+            if names:
+                assert outcome.route.path == PATHS[topology]
+
+    run(main())
+
+
+@pytest.mark.parametrize(("topology", "consumers"), [("e-pd", ["pd0", "pd1"]), ("e-p-d", ["p0", "p1"])])
+def test_prefill_gets_metadata_instead_of_pixels(topology, consumers):
+    async def main():
+        async with serving(topology) as fleet:
+            request = ask("which", picture("a"), picture("b"), picture("a"))
+            await outcome_of(fleet, request)
+            (sent,) = [one for name in consumers for one in fleet[name].requests]
+            assert all(isinstance(item.source, EmbeddingHandle) for item in sent.items)
+            assert [item.source.metadata.identity for item in sent.items] == [item.identity for item in request.items]
+            assert sent.prompt == request.prompt
+            assert not any(fleet[name].encoded for name in consumers)
+            assert sorted(fleet["e0"].encoded + fleet["e1"].encoded) == sorted({i.identity for i in request.items})
+            totals = fleet.router.stats().totals
+            assert (totals["encodes_sent"], totals["encodes_avoided_repeat"]) == (2, 1)
+
+    run(main())
+
+
+def test_raw_forwarding_sends_the_pixels_again():
+    async def main():
+        async with serving("e-pd", forward="raw") as fleet:
+            await outcome_of(fleet, ask("which", picture("a")))
+            (sent,) = fleet["pd0"].requests + fleet["pd1"].requests
+            assert isinstance(sent.items[0].source, InlineSource)
+
+    run(main())
+
+
+def test_the_items_of_one_request_are_shared_out_over_the_encoders_and_done_side_by_side():
+    async def main():
+        async with serving("e-pd") as fleet:
+            start_s = asyncio.get_running_loop().time()
+            request = ask("which", *(picture(name) for name in "abcd"))
+            outcome = await outcome_of(fleet, request)
+            assert (len(fleet["e0"].encoded), len(fleet["e1"].encoded)) == (2, 2)
+            first_s = min(span.end_s for span in outcome.finished.spans if span.stage == "prefill")
+            assert first_s == pytest.approx(2 * 0.04 + 0.02)
+            assert asyncio.get_running_loop().time() - start_s < 0.2
+
+    run(main())
+
+
+def test_prefill_and_decode_get_what_they_need_and_sampling_stays_the_caller_s():
+    async def main():
+        async with serving("e-p-d") as fleet:
+            request = ask("which of them", picture("a"))
+            outcome = await outcome_of(fleet, request)
+            (prefill,), (decode,) = fleet["p0"].requests, fleet["d0"].requests
+            assert (prefill.hands_over_kv, prefill.sampling.max_tokens, prefill.stream) == (True, 1, False)
+            assert (decode.hands_over_kv, decode.sampling, decode.stream) == (False, request.sampling, True)
+            assert decode.kv is not None
+            assert [one.stage for one in outcome.route.attempts] == ["encode", "prefill", "decode"]
+            assert not fleet.tensors.kv
+
+    run(main())
+
+
+@pytest.mark.parametrize("topology", TOPOLOGIES)
+def test_the_receipt_accounts_for_the_time_to_the_first_token(topology):
+    async def main():
+        async with serving(topology) as fleet:
+            outcome = await outcome_of(fleet, ask("which", picture("a"), picture("b")))
+            spans = outcome.finished.spans
+            first_s = max(span.end_s for span in spans if span.stage == "prefill")
+            assert sum(attribute(spans, first_s).values()) == pytest.approx(first_s)
+            assert attribute(spans, first_s)["prefill"] == pytest.approx(0.02)
+
+    run(main())
+
+
+def test_a_picture_seen_before_is_neither_encoded_nor_sent_again():
+    async def main():
+        async with serving("e-pd") as fleet:
+            await outcome_of(fleet, ask("first question", picture("a"), request_id="one"))
+            outcome = await outcome_of(fleet, ask("second question", picture("a"), request_id="two"))
+            assert outcome.route.path == "covered"
+            assert [one.stage for one in outcome.route.attempts] == ["prefill"]
+            assert len(fleet["e0"].encoded + fleet["e1"].encoded) == 1
+            totals = fleet.router.stats().totals
+            assert totals["encodes_avoided_embedding"] + totals["encodes_avoided_prefix"] == 1
+
+    run(main())
+
+
+def test_a_handle_that_has_expired_is_not_used():
+    async def main():
+        async with serving("e-pd") as fleet:
+            await outcome_of(fleet, ask("first question", picture("a"), request_id="one"))
+            await asyncio.sleep(3600)
+            outcome = await outcome_of(fleet, ask("second", picture("a"), request_id="two"))
+            assert {one.outcome for one in outcome.route.attempts} == {"ok"}
+
+    run(main())
+
+
+def test_requests_with_the_same_picture_at_once_encode_it_once():
+    async def main():
+        async with serving("e-pd") as fleet:
+            asked = [ask(f"question {i}", picture("a"), request_id=f"r{i}") for i in range(5)]
+            outcomes = await asyncio.gather(*(outcome_of(fleet, one) for one in asked))
+            assert [one.words for one in outcomes] == [expected_answer(one) for one in asked]
+            assert len(fleet["e0"].encoded + fleet["e1"].encoded) == 1
+            totals = fleet.router.stats().totals
+            assert (totals["encodes_sent"], totals["encodes_avoided_in_flight"]) == (1, 4)
+
+    run(main())
+
+
+def test_the_first_event_and_the_last_but_one_are_routes():
+    async def main():
+        async with serving("e-pd") as fleet:
+            kinds = [type(event).__name__ async for event in fleet.router.generate(ask("one two", picture("a")))]
+            assert kinds[0] == "RouteTaken"
+            assert kinds[-2:] == ["RouteTaken", "RequestFinished"]
+
+    run(main())
