@@ -18,7 +18,7 @@ from chiasm.gateway.exchange.account import FINISHED, Account
 from chiasm.gateway.openai.chat import ChatDialect
 from chiasm.gateway.openai.completions import CompletionDialect
 from chiasm.gateway.openai.plan import Dialect, Plan
-from chiasm.launch.local import start_worker
+from chiasm.launch.engine import start_worker
 from chiasm.media.ingest import MediaIngest
 from chiasm.observability.receipt import Receipt
 from chiasm.protocol.generation import ChoiceFinished, GenerateEvent, GenerateRequest, TokenEvent, Usage

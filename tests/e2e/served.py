@@ -14,7 +14,7 @@ class Served:
 
     def __init__(self, server):
         self.address = server.address
-        self.worker = server._worker
+        self.worker = server._backend._worker
 
     def stats(self):
         return self.worker.stats()

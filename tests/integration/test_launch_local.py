@@ -8,7 +8,7 @@ import urllib.request
 import pytest
 
 from chiasm.errors import EngineStartError, InvalidSettingError, MissingExtraError
-from chiasm.launch import local
+from chiasm.launch import engine, local
 from chiasm.launch.local import LocalServer, background_server
 from chiasm.launch.server import bind
 from chiasm.settings import resolve
@@ -82,7 +82,7 @@ def test_a_model_that_fails_to_load_gives_the_port_back(monkeypatch):
 
 @pytest.mark.parametrize("missing", ["torch", "transformers"])
 def test_missing_packages_are_named(monkeypatch, missing):
-    monkeypatch.setattr(local, "find_spec", lambda name: None if name == missing else object())
+    monkeypatch.setattr(engine, "find_spec", lambda name: None if name == missing else object())
     with pytest.raises(MissingExtraError) as caught:
         LocalServer(settings(), nothing)
     assert "chiasm[embedded]" in caught.value.hint

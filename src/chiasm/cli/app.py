@@ -12,6 +12,7 @@ from chiasm.cli.report import report_error
 from chiasm.cli.serve import serve
 from chiasm.cli.tokens import tokens
 from chiasm.cli.version import version
+from chiasm.cli.worker import worker
 from chiasm.errors import ChiasmError
 
 _HELP = """Serve vision-language models, and see where the time goes.
@@ -29,6 +30,7 @@ First steps:
 
 app = typer.Typer(name="chiasm", help=_HELP, no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 app.command()(serve)
+app.command()(worker)
 app.command()(ask)
 app.command()(tokens)
 app.command()(doctor)

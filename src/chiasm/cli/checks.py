@@ -126,7 +126,7 @@ def _port(settings: Settings) -> Check:
 
 
 def _decoder(settings: Settings) -> Check:
-    from chiasm.launch.local import native_kernels, packing_works
+    from chiasm.launch.engine import native_kernels, packing_works
 
     engine = settings.engine
     try:

@@ -8,19 +8,28 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from chiasm.cli.options import ConfigFile, Json, Overrides, resolved
+from chiasm.cli.process import restart_for_arithmetic
 from chiasm.cli.report import LoadingLine
 
 if TYPE_CHECKING:
     from chiasm.launch.local import LocalServer
+    from chiasm.settings import Settings
 
 
-def serve(
+def serve(  # noqa: PLR0913 - one parameter is one option
     model: Annotated[
         str | None,
         typer.Argument(metavar="[MODEL_DIR]", help="Hugging Face directory; none: the packaged tiny model."),
     ] = None,
     host: Annotated[str | None, typer.Option(help="Address to listen on.", show_default="127.0.0.1")] = None,
     port: Annotated[int | None, typer.Option(help="Port; 0 takes a free one.", show_default="8000")] = None,
+    topology: Annotated[
+        str | None, typer.Option(help="local, agg, auto, e-pd or e-p-d; see below.", show_default="local")
+    ] = None,
+    workers: Annotated[int | None, typer.Option(help="Processes of agg and auto.", show_default="2")] = None,
+    encoders: Annotated[int | None, typer.Option(help="Encoders of e-pd and e-p-d.", show_default="1")] = None,
+    prefills: Annotated[int | None, typer.Option(help="Prefill workers of e-pd and e-p-d.", show_default="1")] = None,
+    decodes: Annotated[int | None, typer.Option(help="Decode workers of e-p-d.", show_default="1")] = None,
     config_file: ConfigFile = None,
     overrides: Overrides = None,
     log_level: Annotated[str | None, typer.Option(help="debug, info, warning or error.", show_default="info")] = None,
@@ -28,23 +37,38 @@ def serve(
 ) -> None:
     """Serve a model over the OpenAI API until SIGTERM or Ctrl+C; running requests finish first.
 
+    Topologies: 'local' has everything in one process. 'agg' has several whole workers. 'e-pd' gives pictures to
+    encoders of their own and text to workers that never encode unless all encoders fail; 'e-p-d' also splits prefill
+    from decode. 'auto' has whole workers that encode for each other when that is predicted to be faster.
+
     Try:
 
       chiasm serve
 
       chiasm serve ./Qwen2.5-VL-3B-Instruct --port 9000 --set engine.max_running=8
 
+      chiasm serve --topology auto
+
       chiasm serve --set 'gateway.api_keys=["secret"]' --host 0.0.0.0
     """
-    _restart_for_arithmetic()
+    restart_for_arithmetic()
     settings = resolved(
         config_file,
         overrides,
         engine__model=model,
         gateway__host=host,
         gateway__port=port,
+        routing__topology=topology,
+        routing__workers=workers,
+        routing__encoders=encoders,
+        routing__prefills=prefills,
+        routing__decodes=decodes,
         observability__log_level=log_level,
     ).settings
+    _serve(settings, as_json=json)
+
+
+def _serve(settings: "Settings", *, as_json: bool) -> None:
     from chiasm.launch.local import serve as serve_until_stopped
     from chiasm.observability.logs import configure_logging
 
@@ -55,7 +79,7 @@ def serve(
     def on_ready(server: "LocalServer") -> None:
         loading.__exit__()
         took_s = time.perf_counter() - started_s
-        if json:
+        if as_json:
             typer.echo(dumps({"address": server.address, "model": server.model, "start_s": round(took_s, 3)}))
         else:
             _print_welcome(server, took_s, has_keys=bool(settings.gateway.api_keys))
@@ -72,14 +96,3 @@ def _print_welcome(server: "LocalServer", took_s: float, *, has_keys: bool) -> N
     header = " -H 'Authorization: Bearer KEY'" if has_keys else ""
     body = '{"messages": [{"role": "user", "content": "Hello"}]}'
     typer.echo(f"      curl {server.address}/v1/chat/completions{header} -d '{body}'")
-
-
-def _restart_for_arithmetic() -> None:
-    """Start this process again, once, with the variables that the C library reads only at start."""
-    import os
-
-    from chiasm.settings.process import environment_for_arithmetic
-
-    environment = environment_for_arithmetic()
-    if environment is not None:
-        os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], environment)  # noqa: S606 - ourselves

@@ -1,30 +1,63 @@
-"""One machine, one process: settings to a model, a gateway and a listening socket."""
+"""One machine: settings to a model, in this process or in others, a gateway and a listening socket."""
 
 import asyncio
 import gc
 import signal
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from importlib.util import find_spec
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
 
 import uvloop
 
-from chiasm.errors import MissingExtraError
 from chiasm.gateway import create_app
-from chiasm.launch.model import model_directory, served_name
+from chiasm.gateway.state import Ingest
+from chiasm.launch.backend import Backend
+from chiasm.launch.engine import Progress, start_worker
 from chiasm.launch.server import address_of, bind, serve_app
 from chiasm.media.ingest import MediaIngest
-from chiasm.media.prepare.base import ImagePreparer
 from chiasm.protocol.worker import Worker
 from chiasm.settings import Settings
-from chiasm.settings.process import prepare_threads
 
-Progress = Callable[[str, float], None]
-"""Called while a model loads: what is being done, and the share (0 to 1) that is complete."""
-
-_START_TIMEOUT_S = 30.0
+_START_TIMEOUT_S = 150.0
 _STOP_TIMEOUT_S = 60.0
+
+
+class InProcess:
+    """A `Backend` with one worker in this process."""
+
+    def __init__(self, settings: Settings, progress: Progress) -> None:
+        """Load the model. Raises `MissingExtraError` or `EngineStartError`."""
+        self._media = settings.media
+        self._worker, self._preparer = start_worker(settings, progress)
+
+    @property
+    def model(self) -> str:
+        """See `Backend`."""
+        return self._worker.info.model
+
+    @property
+    def takes_images(self) -> bool:
+        """See `Backend`."""
+        return self._worker.info.takes_images
+
+    @asynccontextmanager
+    async def opened(self) -> AsyncIterator[tuple[Worker, Ingest]]:
+        """See `Backend`."""
+        ingest = MediaIngest(self._media, self._preparer)
+        try:
+            yield self._worker, ingest
+        finally:
+            await ingest.aclose()
+            await self._worker.aclose()
+
+
+def start_backend(settings: Settings, progress: Progress) -> Backend:
+    """Start what the topology says. Raises `MissingExtraError`, `InvalidSettingError` or `EngineStartError`."""
+    if settings.routing.topology == "local":
+        return InProcess(settings, progress)
+    from chiasm.launch.fleet import WorkerFleet
+
+    return WorkerFleet(settings, progress)
 
 
 class LocalServer:
@@ -46,7 +79,7 @@ class LocalServer:
         self._listener = bind(settings.gateway.host, settings.gateway.port)
         self.address = address_of(self._listener)
         try:
-            self._worker, self._preparer = start_worker(settings, progress)
+            self._backend = start_backend(settings, progress)
         except BaseException:
             self._listener.close()
             raise
@@ -54,22 +87,18 @@ class LocalServer:
     @property
     def model(self) -> str:
         """The name under which the model is served."""
-        return self._worker.info.model
+        return self._backend.model
 
     @property
     def takes_images(self) -> bool:
         """Whether the model has eyes."""
-        return self._worker.info.takes_images
+        return self._backend.takes_images
 
     async def serve(self, stop: asyncio.Event, on_ready: Callable[[], None]) -> None:
         """Serve until `stop` is set; drains, then closes everything. May be called once."""
-        ingest = MediaIngest(self._settings.media, self._preparer)
-        app = create_app(self._worker, ingest, self._settings.gateway)
-        try:
+        async with self._backend.opened() as (worker, ingest):
+            app = create_app(worker, ingest, self._settings.gateway)
             await serve_app(app, app.state.gateway, self._listener, self._settings.gateway, stop, on_ready)
-        finally:
-            await ingest.aclose()
-            await self._worker.aclose()
 
 
 def serve(settings: Settings, progress: Progress, on_ready: Callable[[LocalServer], None]) -> None:
@@ -97,10 +126,13 @@ def background_server(settings: Settings, progress: Progress) -> Iterator[LocalS
     server = LocalServer(settings, progress)
     loop = uvloop.new_event_loop()
     stop, ready = asyncio.Event(), threading.Event()
+    failures: list[Exception] = []
 
     def run() -> None:
         try:
             loop.run_until_complete(server.serve(stop, ready.set))
+        except Exception as error:  # noqa: BLE001 - raised again where the server was asked for
+            failures.append(error)
         finally:
             ready.set()
             loop.close()
@@ -109,43 +141,10 @@ def background_server(settings: Settings, progress: Progress) -> Iterator[LocalS
     thread.start()
     try:
         ready.wait(_START_TIMEOUT_S)
+        if failures:
+            raise failures[0]
         yield server
     finally:
-        loop.call_soon_threadsafe(stop.set)
+        with suppress(RuntimeError):  # it has ended by itself
+            loop.call_soon_threadsafe(stop.set)
         thread.join(_STOP_TIMEOUT_S)
-
-
-def native_kernels() -> str | None:
-    """The instruction set that the native decoder uses here; None where it was not built."""
-    from chiasm.engines.embedded.decoder.native_decoder import kernels_for
-
-    return kernels_for(64)
-
-
-def packing_works(dtype: str) -> bool:
-    """Whether this build of torch can reorder weights of a dtype and still give the same results."""
-    import torch
-
-    from chiasm.engines.embedded.decoder.torch_linear import packing_works as works
-
-    return works(getattr(torch, dtype))
-
-
-def start_worker(settings: Settings, progress: Progress) -> tuple[Worker, ImagePreparer | None]:
-    """Load the model into a worker of this process; also returns how it wants pictures prepared.
-
-    Raises:
-        MissingExtraError: The embedded engine's packages are not installed.
-        EngineStartError: The model cannot be served.
-    """
-    if find_spec("torch") is None or find_spec("transformers") is None:
-        raise MissingExtraError(
-            "The embedded engine needs torch and transformers", hint="pip install 'chiasm[embedded]'"
-        )
-    directory = model_directory(settings.engine.model)
-    progress("Loading torch", 0.0)
-    prepare_threads()
-    from chiasm.workers.local import LocalWorker
-
-    worker = LocalWorker.start(directory, served_name(settings.engine), settings.engine, settings.media, progress)
-    return worker, worker.preparer

@@ -1,10 +1,17 @@
 """Which model directory is meant, and what it is called."""
 
+from functools import cached_property
 from importlib.resources import files
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from chiasm.errors import EngineStartError
+from chiasm.media.prepare.base import ImagePreparer
+from chiasm.media.prepare.registry import preparer_for
 from chiasm.settings import EngineSettings
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
 
 PACKAGED_MODEL = "tiny_vlm"
 
@@ -27,3 +34,28 @@ def model_directory(setting: str) -> Path:
 def served_name(engine: EngineSettings) -> str:
     """Model name in the API."""
     return engine.served_name or (Path(engine.model).expanduser().resolve().name if engine.model else PACKAGED_MODEL)
+
+
+def preparer_of(directory: Path) -> ImagePreparer | None:
+    """How a model wants pictures prepared, from its files alone and without torch; None for a text-only model.
+
+    Raises:
+        UnsupportedModelError: No preparer for its image processor.
+    """
+    return preparer_for(directory, _TokenCounter(directory))
+
+
+class _TokenCounter:
+    """Counts tokens of a text; loads the tokenizer when it is first asked. Few models need it."""
+
+    def __init__(self, directory: Path) -> None:
+        self._file = directory / "tokenizer.json"
+
+    def __call__(self, text: str) -> int:
+        return len(self._tokenizer.encode(text, add_special_tokens=False).ids)
+
+    @cached_property
+    def _tokenizer(self) -> "Tokenizer":
+        from tokenizers import Tokenizer
+
+        return Tokenizer.from_file(str(self._file))

@@ -69,7 +69,7 @@ def test_expected_failures_are_a_line_a_hint_and_a_status(monkeypatch, capsys, e
 )
 def test_usage_and_settings_errors_have_status_2(words, monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", ["chiasm", *words])
-    monkeypatch.setattr("chiasm.cli.serve._restart_for_arithmetic", lambda: None)
+    monkeypatch.setattr("chiasm.cli.serve.restart_for_arithmetic", lambda: None)
     with pytest.raises(SystemExit) as caught:
         command.main()
     assert caught.value.code == 2

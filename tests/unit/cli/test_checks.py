@@ -78,7 +78,7 @@ def test_a_broken_package_is_a_failed_check(monkeypatch):
         raise ImportError("libtorch.so: undefined symbol")
 
     monkeypatch.setattr("chiasm.launch.local.start_worker", fail)
-    monkeypatch.setattr("chiasm.launch.local.packing_works", fail)
+    monkeypatch.setattr("chiasm.launch.engine.packing_works", fail)
     (found,) = checks._answer(Settings())
     assert (found.status, "reinstall" in found.fix) == ("fail", True)
     assert checks._decoder(Settings()).status == "warn"
@@ -95,8 +95,8 @@ def test_a_broken_package_is_a_failed_check(monkeypatch):
     ],
 )
 def test_the_decoder_is_named_and_a_missing_one_explained(monkeypatch, kernels, decoder, status, detail):
-    monkeypatch.setattr("chiasm.launch.local.native_kernels", lambda: kernels)
-    monkeypatch.setattr("chiasm.launch.local.packing_works", lambda _: True)
+    monkeypatch.setattr("chiasm.launch.engine.native_kernels", lambda: kernels)
+    monkeypatch.setattr("chiasm.launch.engine.packing_works", lambda _: True)
     found = checks._decoder(Settings(engine=EngineSettings(decoder=decoder)))
     assert (found.status, found.detail[: len(detail)]) == (status, detail)
     assert (found.fix is None) == (status == "ok")

@@ -7,6 +7,7 @@ import sys
 import pytest
 from typer.testing import CliRunner
 
+from chiasm.cli import process
 from chiasm.cli import serve as command
 from chiasm.cli.app import app
 from chiasm.settings.process import ALLOCATOR_VARIABLES, THREAD_VARIABLES
@@ -27,7 +28,7 @@ def started(monkeypatch):
         seen.append(settings)
         on_ready(FakeServer())
 
-    monkeypatch.setattr(command, "_restart_for_arithmetic", lambda: None)
+    monkeypatch.setattr(command, "restart_for_arithmetic", lambda: None)
     monkeypatch.setattr("chiasm.launch.local.serve", serve)
     monkeypatch.setattr("chiasm.observability.logs.configure_logging", lambda level: None)
     return seen
@@ -71,11 +72,11 @@ def test_the_process_is_started_again_once_with_the_variables_of_c_libraries(mon
     monkeypatch.setattr(os, "execve", lambda *arguments: calls.append(arguments))
     for name in ALLOCATOR_VARIABLES | THREAD_VARIABLES:
         monkeypatch.delenv(name, raising=False)
-    command._restart_for_arithmetic()
+    process.restart_for_arithmetic()
     ((program, words, environment),) = calls
     assert (program, words) == (sys.executable, [sys.executable, *sys.orig_argv[1:]])
     assert (ALLOCATOR_VARIABLES | THREAD_VARIABLES).items() <= environment.items()
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
-    command._restart_for_arithmetic()
+    process.restart_for_arithmetic()
     assert len(calls) == 1

@@ -1,0 +1,13 @@
+"""What commands that compute do to their own process first."""
+
+import os
+import sys
+
+from chiasm.settings.process import environment_for_arithmetic
+
+
+def restart_for_arithmetic() -> None:
+    """Start this process again, once, with the variables that the C library reads only at start."""
+    environment = environment_for_arithmetic()
+    if environment is not None:
+        os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], environment)  # noqa: S606 - ourselves

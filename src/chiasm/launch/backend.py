@@ -1,0 +1,25 @@
+"""What a server has behind its gateway."""
+
+from contextlib import AbstractAsyncContextManager
+from typing import Protocol
+
+from chiasm.gateway.state import Ingest
+from chiasm.protocol.worker import Worker
+
+
+class Backend(Protocol):
+    """A started model, in this process or in others. Must be opened, once, for it to be stopped."""
+
+    @property
+    def model(self) -> str:
+        """The name under which the model is served."""
+        ...
+
+    @property
+    def takes_images(self) -> bool:
+        """Whether the model has eyes."""
+        ...
+
+    def opened(self) -> AbstractAsyncContextManager[tuple[Worker, Ingest]]:
+        """Give the gateway its worker and its ingest on the running event loop; stop everything in the end."""
+        ...

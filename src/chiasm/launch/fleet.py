@@ -1,0 +1,111 @@
+"""One machine, several processes: workers with their stages, and the router that makes one worker of them."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
+
+from chiasm.errors import EngineStartError
+from chiasm.gateway.state import Ingest
+from chiasm.launch.engine import Progress
+from chiasm.launch.members import Members
+from chiasm.launch.model import model_directory, preparer_of, served_name
+from chiasm.launch.processes.folder import own_folder, watched_folder
+from chiasm.launch.processes.specs import settings_of_one, specs_of
+from chiasm.launch.processes.supervisor import Supervisor
+from chiasm.media.ingest import MediaIngest
+from chiasm.media.spool import Spool
+from chiasm.protocol.worker import Worker
+from chiasm.routing.router import Router
+from chiasm.settings import Settings
+
+_JOIN_TIMEOUT_S = 120.0
+_LOOK_INTERVAL_S = 0.02
+
+
+class WorkerFleet:
+    """A `Backend` of processes. The server's own process loads neither torch nor the model."""
+
+    def __init__(self, settings: Settings, progress: Progress) -> None:
+        """Start the processes and wait for them.
+
+        Raises:
+            InvalidSettingError: A folder cannot be used.
+            EngineStartError: A process could not start; none is left.
+        """
+        self._settings = settings
+        self._preparer = preparer_of(model_directory(settings.engine.model))
+        self._spool = Spool(settings.media)
+        self._specs = specs_of(settings.routing)
+        with ExitStack() as closing:
+            closing.callback(self._spool.close)
+            folder = closing.enter_context(own_folder())
+            self._supervisor = Supervisor(self._specs, settings_of_one(settings, max(1, len(self._specs))), folder)
+            closing.callback(self._supervisor.stop)
+            self._supervisor.start(progress)
+            self._closing = closing.pop_all()
+
+    @property
+    def model(self) -> str:
+        """See `Backend`."""
+        return served_name(self._settings.engine)
+
+    @property
+    def takes_images(self) -> bool:
+        """See `Backend`."""
+        return self._preparer is not None
+
+    @property
+    def supervisor(self) -> Supervisor:
+        """Who keeps the processes running."""
+        return self._supervisor
+
+    @asynccontextmanager
+    async def opened(self) -> AsyncIterator[tuple[Worker, Ingest]]:
+        """See `Backend`. Opens when each stage has a worker that answered a real, tiny request."""
+        async with AsyncExitStack() as closing:
+            closing.push_async_callback(asyncio.to_thread, self._closing.close)
+            router = Router(self._settings.routing)
+            closing.push_async_callback(router.aclose)
+            ingest = MediaIngest(self._settings.media, self._preparer, spool=self._spool)
+            closing.push_async_callback(ingest.aclose)
+            keeping = asyncio.create_task(self._keep(router))
+            closing.push_async_callback(_ended, keeping)
+            router.start()
+            await self._until_complete(router, keeping)
+            yield router, ingest
+
+    async def _keep(self, router: Router) -> None:
+        routing = self._settings.routing
+        members = Members(router.fleet, routing.worker_token)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._supervisor.keep(members.join, members.leave))
+            group.create_task(members.end_the_sick(self._supervisor.restart))
+            group.create_task(members.keep_listed(routing.members))
+            if routing.directory:
+                group.create_task(members.keep_registered(watched_folder(routing.directory)))
+
+    async def _until_complete(self, router: Router, keeping: "asyncio.Task[None]") -> None:
+        try:
+            async with asyncio.timeout(_JOIN_TIMEOUT_S):
+                while not self._is_complete(router):
+                    if keeping.done():
+                        keeping.result()
+                    await asyncio.sleep(_LOOK_INTERVAL_S)
+        except TimeoutError:
+            states = ", ".join(f"{one.name} is {one.state}" for one in router.fleet.members) or "none has joined"
+            raise EngineStartError(
+                f"No complete set of workers after {_JOIN_TIMEOUT_S:.0f} s: {states}",
+                hint="Each stage (encode, prefill, decode) needs a worker; start those that are missing",
+            ) from None
+
+    def _is_complete(self, router: Router) -> bool:
+        """Whether all processes of ours are ready and each stage has somebody."""
+        ready = {one.name: one.info.roles for one in router.fleet.members if one.state == "ready"}
+        roles = {role for one in ready.values() for role in one}
+        needed = {"prefill", "decode"} | ({"encode"} if self.takes_images else set())
+        return needed <= roles and all(spec.name in ready for spec in self._specs)
+
+
+async def _ended(task: "asyncio.Task[None]") -> None:
+    task.cancel()
+    await asyncio.wait([task])

@@ -1,0 +1,136 @@
+"""One worker process as its owner sees it."""
+
+import asyncio
+import contextlib
+import os
+import queue
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+
+import msgspec
+
+from chiasm.errors import ChiasmError, EngineStartError, error_class
+from chiasm.launch.processes.messages import Failed, Order, Ready, Report
+from chiasm.settings.process import environment_for_arithmetic
+
+START_TIMEOUT_S = 180.0
+_KILL_TIMEOUT_S = 10.0
+_MAX_REPORTS = 1000
+
+
+class WorkerProcess:
+    """Starts at once. Use from one thread at a time; calls block.
+
+    Attributes:
+        address: Where it listens, for `RemoteWorker`.
+    """
+
+    def __init__(self, order: Order) -> None:
+        self.name = order.spec.name
+        self.address = order.spec.address
+        self.started_s = time.monotonic()
+        self._reports: queue.Queue[Report | None] = queue.Queue(_MAX_REPORTS)
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "chiasm.launch.processes.child"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env=environment_for_arithmetic(),  # None: as ours is
+            start_new_session=True,
+        )
+        assert self._process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):  # it has ended already: `wait_ready` says so
+            self._process.stdin.write(msgspec.json.encode(order) + b"\n")
+            self._process.stdin.flush()  # and stays open: its end tells the process that we are gone
+        threading.Thread(target=self._read, name=f"chiasm-reports-{self.name}", daemon=True).start()
+
+    @property
+    def pid(self) -> int:
+        """The process's number."""
+        return self._process.pid
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether it still runs."""
+        return self._process.poll() is None
+
+    def wait_ready(self, progress: Callable[[str, float], None], timeout_s: float = START_TIMEOUT_S) -> None:
+        """Wait until it listens.
+
+        Raises:
+            EngineStartError: It ended, reported a failure or took too long; it has been stopped.
+            ChiasmError: The error that it reported.
+        """
+        deadline_s = time.monotonic() + timeout_s
+        try:
+            while not isinstance(report := self._next(deadline_s), Ready):
+                if isinstance(report, Failed):
+                    raise _rebuilt(report)
+                progress(f"{self.name}: {report.what}", report.share)
+        except BaseException:
+            self.kill()
+            raise
+
+    async def ended(self) -> None:
+        """Wait for its end."""
+        try:
+            descriptor = os.pidfd_open(self.pid)
+        except ProcessLookupError:
+            return
+        try:
+            over = asyncio.Event()
+            asyncio.get_running_loop().add_reader(descriptor, over.set)
+            if self.is_alive:
+                await over.wait()
+        finally:
+            asyncio.get_running_loop().remove_reader(descriptor)
+            os.close(descriptor)
+
+    def terminate(self) -> None:
+        """Ask it to drain and end."""
+        self._process.terminate()
+
+    def wait(self, timeout_s: float) -> bool:
+        """Wait until it has ended; False when the time runs out first."""
+        try:
+            self._process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            return False
+        self._close()
+        return True
+
+    def kill(self) -> None:
+        """End it now."""
+        self._process.kill()
+        self._process.wait(_KILL_TIMEOUT_S)
+        self._close()
+
+    def _next(self, deadline_s: float) -> Report:
+        try:
+            report = self._reports.get(timeout=max(0.0, deadline_s - time.monotonic()))
+        except queue.Empty:
+            raise EngineStartError(f"Worker {self.name} was not ready in time", hint="See its log above") from None
+        if report is None:
+            raise EngineStartError(f"Worker {self.name} ended while it started", hint="See its log above")
+        return report
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        with contextlib.suppress(ValueError, OSError):  # closed under us by `_close`
+            for line in self._process.stdout:
+                with contextlib.suppress(queue.Full):  # nobody waits for reports of a worker that is up
+                    self._reports.put_nowait(msgspec.json.decode(line, type=Report))
+        with contextlib.suppress(queue.Full):
+            self._reports.put_nowait(None)
+
+    def _close(self) -> None:
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe is not None:
+                with contextlib.suppress(OSError):
+                    pipe.close()
+
+
+def _rebuilt(failed: Failed) -> ChiasmError:
+    return error_class(failed.code)(failed.message, hint=failed.hint)

@@ -1,0 +1,68 @@
+"""Which worker processes a topology consists of."""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import get_args
+
+import msgspec
+
+from chiasm.errors import InvalidSettingError
+from chiasm.protocol.worker import Role
+from chiasm.settings import RoutingSettings, Settings
+
+WHOLE: tuple[Role, ...] = ("encode", "prefill", "decode")
+
+
+class WorkerSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """One worker process to be: its name in receipts and metrics, the stages that it computes, where it listens.
+
+    `address` is 'unix:/path' or 'http://host:port'.
+    """
+
+    name: str
+    roles: tuple[Role, ...]
+    address: str = ""
+
+
+def specs_of(routing: RoutingSettings) -> list[WorkerSpec]:
+    """The processes of a topology, encoders first.
+
+    Workers that prefill can encode too where `local_encode` allows it: the last resort when no encoder delivers.
+    """
+    encoders = [WorkerSpec(name=f"encode-{i}", roles=("encode",)) for i in range(routing.encoders)]
+    may_encode: tuple[Role, ...] = ("encode",) if routing.local_encode == "fallback" else ()
+    if routing.topology in ("agg", "auto"):
+        return [WorkerSpec(name=f"worker-{i}", roles=WHOLE) for i in range(routing.workers)]
+    if routing.topology == "e-pd":
+        roles: tuple[Role, ...] = (*may_encode, "prefill", "decode")
+        return encoders + [WorkerSpec(name=f"prefill-{i}", roles=roles) for i in range(routing.prefills)]
+    assert routing.topology == "e-p-d", "a local worker has no process of its own"
+    prefills = [WorkerSpec(name=f"prefill-{i}", roles=(*may_encode, "prefill")) for i in range(routing.prefills)]
+    return encoders + prefills + [WorkerSpec(name=f"decode-{i}", roles=("decode",)) for i in range(routing.decodes)]
+
+
+def spec_by_hand(routing: RoutingSettings, roles: Sequence[str], name: str | None, address: str | None) -> WorkerSpec:
+    """The worker that a command line names; without an address it registers in the folder that servers watch.
+
+    Raises:
+        InvalidSettingError: No such role, or neither an address nor a folder.
+    """
+    known: tuple[Role, ...] = get_args(Role)
+    chosen = tuple(role for role in known if role in roles)
+    if strange := sorted(set(roles) - set(known)):
+        raise InvalidSettingError(f"No such role: {', '.join(strange)}", hint=f"Roles: {', '.join(known)}")
+    called = name or f"{'-'.join(chosen)}-{os.getpid()}"
+    if not address and not routing.directory:
+        raise InvalidSettingError(
+            "The worker has no address", hint="Give --address, or --set routing.directory=FOLDER that servers watch"
+        )
+    return WorkerSpec(name=called, roles=chosen, address=address or f"unix:{Path(routing.directory) / called}.sock")
+
+
+def settings_of_one(settings: Settings, num_processes: int) -> Settings:
+    """The settings that each of several worker processes on this machine gets: an equal part of the cores."""
+    if settings.engine.threads:
+        return settings
+    threads = max(1, (os.cpu_count() or 1) // num_processes)
+    return msgspec.structs.replace(settings, engine=msgspec.structs.replace(settings.engine, threads=threads))
