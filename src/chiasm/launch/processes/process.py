@@ -16,6 +16,7 @@ from chiasm.errors import ChiasmError, EngineStartError, error_class
 from chiasm.launch.processes.messages import Failed, Order, Ready, Report
 from chiasm.settings.process import environment_for_arithmetic
 
+_COMMAND = (sys.executable, "-m", "chiasm.launch.processes.child")
 START_TIMEOUT_S = 180.0
 _KILL_TIMEOUT_S = 10.0
 _MAX_REPORTS = 1000
@@ -33,8 +34,8 @@ class WorkerProcess:
         self.address = order.spec.address
         self.started_s = time.monotonic()
         self._reports: queue.Queue[Report | None] = queue.Queue(_MAX_REPORTS)
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "chiasm.launch.processes.child"],
+        self._process = subprocess.Popen(  # noqa: S603 - our own interpreter with our own program
+            _COMMAND,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env=environment_for_arithmetic(),  # None: as ours is
@@ -118,18 +119,17 @@ class WorkerProcess:
 
     def _read(self) -> None:
         assert self._process.stdout is not None
-        with contextlib.suppress(ValueError, OSError):  # closed under us by `_close`
-            for line in self._process.stdout:
+        with self._process.stdout as lines, contextlib.suppress(ValueError):  # not a report: it is not our worker
+            for line in lines:
                 with contextlib.suppress(queue.Full):  # nobody waits for reports of a worker that is up
                     self._reports.put_nowait(msgspec.json.decode(line, type=Report))
         with contextlib.suppress(queue.Full):
             self._reports.put_nowait(None)
 
     def _close(self) -> None:
-        for pipe in (self._process.stdin, self._process.stdout):
-            if pipe is not None:
-                with contextlib.suppress(OSError):
-                    pipe.close()
+        assert self._process.stdin is not None
+        with contextlib.suppress(OSError):  # nobody reads any more
+            self._process.stdin.close()
 
 
 def _rebuilt(failed: Failed) -> ChiasmError:

@@ -87,6 +87,7 @@ class Supervisor:
             except ChiasmError as error:
                 logger.warning("Worker %s cannot be used: %s", spec.name, error)
             await process.ended()
+            process.kill()  # takes note of its end
             await on_down(spec.name)
             if time.monotonic() - process.started_s > _STABLE_S:
                 backoff_s = self._settings.routing.restart_backoff_s

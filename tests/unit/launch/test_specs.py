@@ -1,0 +1,56 @@
+"""Which processes a topology has, and what a worker started by hand is."""
+
+import os
+
+import pytest
+
+from chiasm.errors import InvalidSettingError
+from chiasm.launch.processes.specs import WorkerSpec, settings_of_one, spec_by_hand, specs_of
+from chiasm.settings import EngineSettings, RoutingSettings, Settings
+
+WHOLE = ("encode", "prefill", "decode")
+TOPOLOGIES = [
+    (RoutingSettings(topology="agg", workers=2), {"worker-0": WHOLE, "worker-1": WHOLE}),
+    (RoutingSettings(topology="auto", workers=1), {"worker-0": WHOLE}),
+    (
+        RoutingSettings(topology="e-pd", encoders=2),
+        {"encode-0": ("encode",), "encode-1": ("encode",), "prefill-0": WHOLE},
+    ),
+    (
+        RoutingSettings(topology="e-pd", local_encode="never"),
+        {"encode-0": ("encode",), "prefill-0": ("prefill", "decode")},
+    ),
+    (
+        RoutingSettings(topology="e-p-d", decodes=2),
+        {"encode-0": ("encode",), "prefill-0": ("encode", "prefill"), "decode-0": ("decode",), "decode-1": ("decode",)},
+    ),
+    (RoutingSettings(topology="e-pd", encoders=0, prefills=0), {}),
+]
+
+
+@pytest.mark.parametrize(("routing", "expected"), TOPOLOGIES)
+def test_each_topology_has_its_processes(routing, expected):
+    assert {spec.name: spec.roles for spec in specs_of(routing)} == expected
+
+
+def test_processes_of_a_machine_share_its_cores(monkeypatch):
+    monkeypatch.setattr(os, "cpu_count", lambda: 8)
+    assert settings_of_one(Settings(), 3).engine.threads == 2
+    assert settings_of_one(Settings(), 20).engine.threads == 1
+    assert settings_of_one(Settings(engine=EngineSettings(threads=5)), 2).engine.threads == 5
+
+
+def test_a_worker_by_hand_is_named_after_its_roles_and_registers_in_the_folder():
+    spec = spec_by_hand(RoutingSettings(directory="/run/x"), ["decode", "prefill"], None, None)
+    assert spec.roles == ("prefill", "decode")
+    assert spec.name == f"prefill-decode-{os.getpid()}"
+    assert spec.address == f"unix:/run/x/{spec.name}.sock"
+    expected = WorkerSpec(name="e", roles=("encode",), address="http://127.0.0.1:1")
+    assert spec_by_hand(RoutingSettings(), ["encode"], "e", "http://127.0.0.1:1") == expected
+
+
+def test_what_a_worker_by_hand_cannot_be():
+    with pytest.raises(InvalidSettingError, match="No such role: paint"):
+        spec_by_hand(RoutingSettings(directory="/run/x"), ["paint", "encode"], None, None)
+    with pytest.raises(InvalidSettingError, match="no address"):
+        spec_by_hand(RoutingSettings(), ["encode"], None, None)
