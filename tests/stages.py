@@ -4,7 +4,7 @@ import asyncio
 import random
 import threading
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -39,8 +39,10 @@ class SharedTensors:
         self.offers: dict[str, tuple[bytes, float]] = {}
         self.is_full = False
         self.get_delay_s = 0.0
+        self.put_delay_s = 0.0
         self.corrupt = False
-        self.entered = threading.Event()
+        self.num_puts = 0
+        self.num_gets = 0
 
 
 class MemoryTransport:
@@ -60,6 +62,8 @@ class MemoryTransport:
             return sum(key in self._mine and ends_s > now_s for key, (_, ends_s) in self._shared.offers.items())
 
     def put(self, key, data, *, ttl_s):
+        self._shared.num_puts += 1
+        time.sleep(self._shared.put_delay_s)
         if self._shared.is_full:
             raise OverloadedError("told to be full")
         with self._shared.lock:
@@ -68,7 +72,7 @@ class MemoryTransport:
         return f"at {key}"
 
     def get(self, address, num_bytes, *, timeout_s):
-        self._shared.entered.set()
+        self._shared.num_gets += 1
         time.sleep(min(self._shared.get_delay_s, timeout_s))
         if self._shared.get_delay_s > timeout_s:
             raise TransferError("too late")
@@ -143,7 +147,7 @@ class Stages:
 
 @asynccontextmanager
 async def staged(directory: Path, topology: str, **engine) -> AsyncIterator[Stages]:
-    """Workers of 'agg', 'e-pd', 'e-p-d' or 'ep-d'."""
+    """One worker per group of letters, as in 'e-p-d', 'ep-d', or 'p-d' for a text model; 'agg' is 'epd'."""
     shared = SharedTensors()
     async with AsyncExitStack() as stack:
         workers: dict[str, LocalWorker] = {}
@@ -153,7 +157,7 @@ async def staged(directory: Path, topology: str, **engine) -> AsyncIterator[Stag
             worker = start(directory, tuple(names[letter] for letter in group), shared, **engine)
             stack.push_async_callback(worker.aclose)
             workers |= {names[letter]: worker for letter in group}
-        yield Stages(workers["encode"], workers["prefill"], workers["decode"], shared)
+        yield Stages(workers.get("encode", workers["prefill"]), workers["prefill"], workers["decode"], shared)
 
 
 @dataclass
@@ -215,3 +219,22 @@ async def idle(worker: LocalWorker, timeout_s: float = 20) -> None:
             return
         assert time.monotonic() < deadline_s, f"still held: {held}"
         await asyncio.sleep(0.005)
+
+
+async def until(condition: Callable[[], object], timeout_s: float = 60) -> None:
+    """Wait for something to come true."""
+    deadline_s = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline_s, "it never happened"
+        await asyncio.sleep(0.001)
+
+
+def slow_forward(worker: LocalWorker, monkeypatch, delay_s: float) -> None:
+    """Let every step take longer, so that what a test waits for happens before the request it watches ends."""
+    forward = worker._engine.language.decoder.forward
+
+    def slow(*arguments):
+        time.sleep(delay_s)
+        return forward(*arguments)
+
+    monkeypatch.setattr(worker._engine.language.decoder, "forward", slow)
