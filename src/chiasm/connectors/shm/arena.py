@@ -1,9 +1,9 @@
 """The arena file: its name, its layout, and the locks by which processes that may die at any time agree on it.
 
-A head, a table of slots, then data. A slot describes one tensor; its generation is 0 while it describes none. Two
-kinds of kernel lock are used, both of which end with the process that holds them: the owner locks the whole file
-(`flock`) for as long as it lives, and a reader locks the slot (an open-file-description lock on one byte of the table)
-for as long as it uses the tensor.
+A head, a table of slots, then data. The head starts with a magic word for as long as the arena is in use. A slot
+describes one tensor; its generation is 0 while it describes none. Two kinds of kernel lock are used, both of which end
+with the process that holds them: the owner locks the whole file (`flock`) for as long as it lives, and a reader locks
+the slot (an open-file-description lock on one byte that stands for it) for as long as it uses the tensor.
 """
 
 import fcntl
@@ -27,6 +27,7 @@ _SLOT = struct.Struct("<QQQd")  # generation, offset, bytes, expiry in CLOCK_MON
 _SLOT_STRIDE_BYTES = 64
 _NAME = r"chiasm-[0-9]{1,10}-[0-9]{1,10}-[0-9a-f]{16}"  # user, process, token
 _ADDRESS = re.compile(rf"({_NAME})/([0-9]{{1,7}})/([0-9]{{1,19}})")
+_LOCK = struct.Struct("@hhqqi4x")  # struct flock: type, whence, start, length, process
 _NUM_CREATE_ATTEMPTS = 8
 
 
@@ -36,9 +37,6 @@ class Address(NamedTuple):
     name: str
     slot: int
     generation: int
-
-    def __str__(self) -> str:
-        return f"{self.name}/{self.slot}/{self.generation}"
 
 
 class Slot(NamedTuple):
@@ -50,8 +48,13 @@ class Slot(NamedTuple):
     expires_at: float
 
 
+def format_address(name: str, slot: int, generation: int) -> str:
+    """Write what `parse_address` reads."""
+    return f"{name}/{slot}/{generation}"
+
+
 def parse_address(text: str) -> Address:
-    """Raises `TransferError` on anything that `str(Address)` does not write."""
+    """Raises `TransferError` on anything that `format_address` does not write."""
     match = _ADDRESS.fullmatch(text)
     if match is None:
         raise TransferError("The address is not one of shared memory", hint="Use one transfer.connector everywhere")
@@ -69,6 +72,16 @@ def write_head(memory: mmap.mmap, num_slots: int) -> None:
     _HEAD.pack_into(memory, 0, _MAGIC, num_slots)
 
 
+def is_in_use(memory: mmap.mmap) -> bool:
+    """Whether the owner has not closed it and, if it was killed, nobody has removed it yet."""
+    return memory[: len(_MAGIC)] == _MAGIC
+
+
+def mark_removed(fd: int) -> None:
+    """Tell those who have it mapped that nothing is offered any more."""
+    os.pwrite(fd, bytes(len(_MAGIC)), 0)
+
+
 def read_head(memory: mmap.mmap) -> int:
     """Return the number of slots. Raises `TransferError` when it is no arena of this version."""
     magic, num_slots = _HEAD.unpack_from(memory, 0)
@@ -77,11 +90,9 @@ def read_head(memory: mmap.mmap) -> int:
     return int(num_slots)
 
 
-def write_slot(memory: mmap.mmap, number: int, slot: Slot) -> None:
-    """Describe a tensor whose bytes are in place; the generation goes last."""
-    at = _SLOT_STRIDE_BYTES * (number + 1)
-    struct.pack_into("<QQd", memory, at + 8, *slot[1:])
-    struct.pack_into("<Q", memory, at, slot.generation)
+def write_slot(memory: mmap.mmap, number: int, generation: int, offset: int, num_bytes: int, expires_at: float) -> None:
+    """Describe a tensor whose bytes are in place. Nobody knows its generation yet, so nobody reads half of this."""
+    _SLOT.pack_into(memory, _SLOT_STRIDE_BYTES * (number + 1), generation, offset, num_bytes, expires_at)
 
 
 def renew_slot(memory: mmap.mmap, number: int, expires_at: float) -> None:
@@ -110,9 +121,8 @@ def unlock_slot(fd: int, number: int) -> None:
 
 
 def _set_lock(fd: int, number: int, kind: int) -> bool:
-    request = struct.pack("@hhqqi4x", kind, os.SEEK_SET, number, 1, 0)
     try:
-        fcntl.fcntl(fd, fcntl.F_OFD_SETLK, request)
+        fcntl.fcntl(fd, fcntl.F_OFD_SETLK, _LOCK.pack(kind, os.SEEK_SET, number, 1, 0))
     except BlockingIOError:
         return False
     return True
@@ -143,23 +153,24 @@ def create(num_bytes: int) -> tuple[str, int]:
     raise InvalidSettingError("Shared memory cannot be locked here", hint="Set transfer.connector to 'tcp'")
 
 
-def open_readable(name: str) -> int:
-    """Open another process's arena; returns the descriptor.
+def open_file(name: str, flags: int = os.O_RDONLY) -> tuple[int, int]:
+    """Open an arena of any process; returns the descriptor and the inode.
 
     Raises:
         HandleExpiredError: It is gone.
         TransferError: It is not a private file of this user, or cannot be opened.
     """
     try:
-        fd = os.open(FOLDER / name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        fd = os.open(FOLDER / name, flags | os.O_NOFOLLOW | os.O_NONBLOCK)
     except FileNotFoundError:
         raise HandleExpiredError("The process that offered the tensor is gone") from None
     except OSError as error:
         raise TransferError(f"Shared memory cannot be opened: {error.strerror}") from error
-    if not _is_ours(os.fstat(fd)):
+    found = os.fstat(fd)
+    if not _is_ours(found):
         os.close(fd)
         raise TransferError("The shared memory is not a private file of this user")
-    return fd
+    return fd, found.st_ino
 
 
 def remove_leftovers() -> int:
@@ -173,10 +184,11 @@ def remove_leftovers() -> int:
 
 
 def _remove_if_abandoned(path: Path) -> bool:
-    fd = open_readable(path.name)
+    fd, _ = open_file(path.name, os.O_RDWR)
     try:
         if not _try_own(fd):
             return False
+        mark_removed(fd)
         path.unlink(missing_ok=True)
     finally:
         os.close(fd)

@@ -8,6 +8,7 @@ import weakref
 from collections import deque
 from contextlib import suppress
 
+import msgspec
 import numpy as np
 
 from chiasm.connectors.offers import OfferBook, is_equal
@@ -20,6 +21,13 @@ _MIN_SLOTS = 1024
 _PREFAULT_BYTES = 16 * 2**20
 _MADV_POPULATE_WRITE = 23  # Linux 5.14; not in Python's mmap
 _MAX_LEASE_CHECKS = 16
+
+
+class Placed(msgspec.Struct, frozen=True):
+    """A tensor in the arena."""
+
+    slot: int
+    address: str
 
 
 class Producer:
@@ -42,7 +50,7 @@ class Producer:
         self._extents = Extents(num_data_bytes, arena.PAGE_BYTES)
         self._free_slots = deque(range(self._num_slots))
         self._lent: deque[int] = deque()  # no longer offered, but perhaps in use by readers
-        self.book: OfferBook[arena.Address] = OfferBook(max_bytes, self._retire, time.monotonic)
+        self.book: OfferBook[Placed] = OfferBook(max_bytes, self._retire, time.monotonic)
         self._back(self._start + min(_PREFAULT_BYTES, max_bytes))
         arena.write_head(self._memory, self._num_slots)
 
@@ -50,42 +58,37 @@ class Producer:
         """See `Transport.put`."""
         expires_at = time.monotonic() + ttl_s
         offer = self.book.find(key)
-        if offer is not None and self._holds(offer.value, data):
+        if offer is not None and self._holds(offer.value.slot, data):
             offer.expires_at = expires_at
             arena.renew_slot(self._memory, offer.value.slot, expires_at)
-            return str(offer.value)
+            return offer.value.address
         self.book.remove(key)
-        self._reclaim(_MAX_LEASE_CHECKS)
-        self.book.make_room(data.nbytes)
-        address = self._write(data, expires_at)
-        self.book.add(key, address, data.nbytes, expires_at)
-        return str(address)
+        if self._lent:
+            self._reclaim(_MAX_LEASE_CHECKS)
+        num_bytes = data.nbytes
+        self.book.make_room(num_bytes)
+        offset = self._take(num_bytes)
+        self._bytes[offset : offset + num_bytes] = np.frombuffer(data, np.uint8)
+        slot = self._free_slots.popleft()
+        self._generation += 1
+        arena.write_slot(self._memory, slot, self._generation, offset, num_bytes, expires_at)
+        address = arena.format_address(self._name, slot, self._generation)
+        self.book.add(key, Placed(slot, address), num_bytes, expires_at)
+        return address
 
     def close(self) -> None:
-        """Stop offering and free what no reader uses."""
+        """Stop offering. What readers still use is freed when they let go of it."""
+        arena.mark_removed(self._fd)
         self.book.clear()
         self._unlink()
         os.close(self._fd)
 
-    def _holds(self, address: arena.Address, data: memoryview) -> bool:
-        slot = arena.read_slot(self._memory, address.slot)
+    def _holds(self, number: int, data: memoryview) -> bool:
+        slot = arena.read_slot(self._memory, number)
         return is_equal(self._bytes[slot.offset : slot.offset + slot.num_bytes].data, data)
 
-    def _write(self, data: memoryview, expires_at: float) -> arena.Address:
-        offset = self._take(data.nbytes)
-        try:
-            self._back(offset + data.nbytes)
-        except OverloadedError:
-            self._extents.give_back(offset - self._start, data.nbytes)
-            raise
-        np.copyto(self._bytes[offset : offset + data.nbytes], np.frombuffer(data, np.uint8))
-        self._generation += 1
-        number = self._free_slots.popleft()
-        arena.write_slot(self._memory, number, arena.Slot(self._generation, offset, data.nbytes, expires_at))
-        return arena.Address(self._name, number, self._generation)
-
     def _take(self, num_bytes: int) -> int:
-        """Return a free range's offset in the file, with a slot left for it."""
+        """Return the offset of free memory that is backed by pages; a slot is free then, too."""
         offset = self._extents.take(num_bytes) if self._free_slots else None
         if offset is None:
             self.book.sweep()
@@ -96,6 +99,11 @@ class Producer:
                 f"No room for {num_bytes} bytes: {len(self._lent)} tensors that are no longer offered are still in use",
                 hint="Raise transfer.max_bytes",
             )
+        try:
+            self._back(self._start + offset + num_bytes)
+        except OverloadedError:
+            self._extents.give_back(offset, num_bytes)
+            raise
         return self._start + offset
 
     def _back(self, end: int) -> None:
@@ -116,10 +124,10 @@ class Producer:
             self._memory.madvise(_MADV_POPULATE_WRITE, self._backed, end - self._backed)
         self._backed = end
 
-    def _retire(self, address: arena.Address) -> None:
-        arena.clear_slot(self._memory, address.slot)
-        if not self._recycle(address.slot):
-            self._lent.append(address.slot)
+    def _retire(self, placed: Placed) -> None:
+        arena.clear_slot(self._memory, placed.slot)
+        if not self._recycle(placed.slot):
+            self._lent.append(placed.slot)
 
     def _reclaim(self, max_checks: int) -> None:
         """Look again at slots that were in use, longest waiting first."""

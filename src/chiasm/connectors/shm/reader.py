@@ -3,10 +3,10 @@
 import mmap
 import os
 import time
-import weakref
 from collections import deque
 from contextlib import suppress
 from threading import Lock
+from typing import Any
 
 import numpy as np
 
@@ -16,43 +16,87 @@ from chiasm.errors import HandleExpiredError, TransferError
 
 _MIN_VIEW_BYTES = 128 * 1024
 _MAX_LEASED_SHARE = 16
+_MAX_IDLE_LEASES = 8
 
 
 class MappedArena:
-    """One producer's file, mapped for reading. It stays mapped as long as it is known or a view of it lives."""
+    """One producer's file, mapped for reading. It stays mapped as long as it is known or a view of it lives.
+
+    A lease on a slot is a lock of an open file of its own, so that the system ends it with the process. Finalizers give
+    leases back, which may run in any thread at any instruction: they take no lock of ours.
+    """
 
     def __init__(self, name: str) -> None:
-        fd = arena.open_readable(name)
+        fd, self._inode = arena.open_file(name)
         try:
-            self.inode = os.fstat(fd).st_ino
             self.memory = mmap.mmap(fd, 0, prot=mmap.PROT_READ)
         except (OSError, ValueError) as error:
             raise TransferError(f"Shared memory cannot be mapped: {error}") from error
         finally:
             os.close(fd)
-        self.name = name
-        self.num_slots = arena.read_head(self.memory)
-        self.leased_bytes = 0
-        self.released: deque[int] = deque()  # appended to by finalizers, which may run anywhere and must not lock
+        self._name = name
+        self._num_slots = arena.read_head(self.memory)
+        self._idle: deque[int] = deque()  # open files without a lock
+        self._returned: deque[int] = deque()  # bytes of views that have ended
+        self._leased_bytes = 0
 
-    @property
-    def is_removed(self) -> bool:
-        """Whether its file has been removed: nothing new will come from it."""
+    def __del__(self) -> None:
+        for fd in getattr(self, "_idle", ()):
+            os.close(fd)
+
+    def lease(self, slot: int) -> int:
+        """Lock a slot; returns the open file. Raises `TransferError` and its kinds."""
+        if slot >= self._num_slots:
+            raise TransferError("The address names a slot that is not there")
         try:
-            return (arena.FOLDER / self.name).stat().st_ino != self.inode
-        except OSError:
-            return True
+            fd = self._idle.pop()
+        except IndexError:
+            fd, inode = arena.open_file(self._name)
+            if inode != self._inode:
+                os.close(fd)
+                raise HandleExpiredError("The process that offered the tensor is gone") from None
+        if not arena.lock_slot(fd, slot, is_shared=True):
+            self._idle.append(fd)
+            raise HandleExpiredError("The tensor is no longer offered")
+        return fd
 
-    def may_lease(self, num_bytes: int) -> bool:
-        """Whether a view of so many bytes may be given out: one of any size, more up to a share of the arena."""
-        while self.released:
-            self.leased_bytes -= self.released.popleft()
-        is_little = self.leased_bytes + num_bytes <= len(self.memory) // _MAX_LEASED_SHARE
-        return num_bytes >= _MIN_VIEW_BYTES and (not self.leased_bytes or is_little)
+    def give_back(self, fd: int, slot: int) -> None:
+        """End a lease."""
+        if len(self._idle) < _MAX_IDLE_LEASES:
+            arena.unlock_slot(fd, slot)
+            self._idle.append(fd)
+        else:
+            os.close(fd)
+
+    def end_view(self, fd: int, slot: int, num_bytes: int) -> None:
+        """End a lease that was counted by `try_count`."""
+        with suppress(OSError):
+            self.give_back(fd, slot)
+        self._returned.append(num_bytes)
+
+    def try_count(self, num_bytes: int) -> bool:
+        """Count a view of so many bytes, if it may be: one of any size, more up to a share of the arena."""
+        while self._returned:
+            self._leased_bytes -= self._returned.popleft()
+        if self._leased_bytes and self._leased_bytes + num_bytes > len(self.memory) // _MAX_LEASED_SHARE:
+            return False
+        self._leased_bytes += num_bytes
+        return True
+
+
+class View(np.ndarray[Any, np.dtype[np.uint8]]):
+    """Bytes in an arena. The lease ends with this object, which every memoryview and tensor made of it keeps alive."""
+
+    lease: tuple[MappedArena, int, int] | None = None
+
+    def __del__(self) -> None:
+        if self.lease is not None:
+            mapped, fd, slot = self.lease
+            mapped.end_view(fd, slot, self.nbytes)
 
 
 class Reader:
-    """Thread-safe. A view's lease is an open file with a lock on the slot: it ends with the view or the process."""
+    """Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = Lock()
@@ -61,63 +105,44 @@ class Reader:
     def get(self, text: str, num_bytes: int) -> Buffer:
         """See `Transport.get`; never waits."""
         address = arena.parse_address(text)
-        mapped = self._mapped(address.name)
-        if address.slot >= mapped.num_slots:
-            raise TransferError("The address names a slot that is not there")
-        lease = arena.open_readable(address.name)
+        mapped = self._arenas.get(address.name) or self._map(address.name)
+        fd = mapped.lease(address.slot)
+        is_view = False
         try:
-            if os.fstat(lease).st_ino != mapped.inode or not arena.lock_slot(lease, address.slot, is_shared=True):
-                raise HandleExpiredError("The tensor is no longer offered")
-            slot = _checked_slot(mapped, address, num_bytes)
-            view = self._view(mapped, slot, lease)
-        except BaseException:
-            os.close(lease)
-            raise
-        if view is None:
-            copied = _copy(mapped, slot)
-            os.close(lease)
-            return copied
-        return view
+            offset = _checked_offset(mapped.memory, address, num_bytes)
+            with self._lock:
+                is_view = num_bytes >= _MIN_VIEW_BYTES and mapped.try_count(num_bytes)
+            if not is_view:
+                return _copy(mapped.memory, offset, num_bytes)
+            view = View(num_bytes, np.uint8, mapped.memory, offset)
+            view.lease = (mapped, fd, address.slot)
+            return view.data
+        finally:
+            if not is_view:
+                mapped.give_back(fd, address.slot)
 
     def close(self) -> None:
         """Forget the arenas; views given out stay good."""
         with self._lock:
             self._arenas.clear()
 
-    def _mapped(self, name: str) -> MappedArena:
+    def _map(self, name: str) -> MappedArena:
         with self._lock:
-            mapped = self._arenas.get(name)
-            if mapped is None:
-                for other in [other for other in self._arenas.values() if other.is_removed]:
-                    del self._arenas[other.name]
-                mapped = self._arenas[name] = MappedArena(name)
+            for other in [other for other, mapped in self._arenas.items() if not arena.is_in_use(mapped.memory)]:
+                del self._arenas[other]
+            mapped = self._arenas[name] = MappedArena(name)
             return mapped
 
-    def _view(self, mapped: MappedArena, slot: arena.Slot, lease: int) -> memoryview | None:
-        with self._lock:
-            if not mapped.may_lease(slot.num_bytes):
-                return None
-            mapped.leased_bytes += slot.num_bytes
-        array = np.frombuffer(mapped.memory, np.uint8, slot.num_bytes, slot.offset)
-        weakref.finalize(array, _release, lease, mapped.released, slot.num_bytes).atexit = False
-        return array.data
 
-
-def _checked_slot(mapped: MappedArena, address: arena.Address, num_bytes: int) -> arena.Slot:
-    slot = arena.read_slot(mapped.memory, address.slot)
-    if not address.generation or slot.generation != address.generation or slot.expires_at <= time.monotonic():
+def _checked_offset(memory: mmap.mmap, address: arena.Address, num_bytes: int) -> int:
+    generation, offset, offered_bytes, expires_at = arena.read_slot(memory, address.slot)
+    is_offered = generation == address.generation and generation and expires_at > time.monotonic()
+    if not is_offered or not arena.is_in_use(memory):
         raise HandleExpiredError("The tensor is no longer offered")
-    if slot.num_bytes != num_bytes or slot.offset + num_bytes > len(mapped.memory):
-        raise TransferError(f"{slot.num_bytes} bytes are offered, {num_bytes} were announced")
-    return slot
+    if offered_bytes != num_bytes or offset + num_bytes > len(memory):
+        raise TransferError(f"{offered_bytes} bytes are offered, {num_bytes} were announced")
+    return offset
 
 
-def _copy(mapped: MappedArena, slot: arena.Slot) -> memoryview:
-    copied = np.frombuffer(mapped.memory, np.uint8, slot.num_bytes, slot.offset).copy()
-    return copied.data.toreadonly()
-
-
-def _release(lease: int, released: deque[int], num_bytes: int) -> None:
-    with suppress(OSError):
-        os.close(lease)
-    released.append(num_bytes)
+def _copy(memory: mmap.mmap, offset: int, num_bytes: int) -> memoryview:
+    return np.frombuffer(memory, np.uint8, num_bytes, offset).copy().data.toreadonly()
