@@ -25,7 +25,7 @@ _PROBE_SIDE_PIXELS = 32
 class Refreshable(Protocol):
     """A worker elsewhere, whose `stats` are as old as the last `refresh`."""
 
-    async def refresh(self) -> None:
+    async def refresh(self) -> object:
         """Fetch the worker's stats. Raises `ChiasmError`."""
         ...
 

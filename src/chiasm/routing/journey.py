@@ -12,7 +12,7 @@ from chiasm.routing.coverage.prefixes import prefixes_of
 from chiasm.routing.fan_out import FanOut
 from chiasm.routing.parts import RouterParts
 from chiasm.routing.passage import Passage
-from chiasm.routing.pictures import Hold, Pictures
+from chiasm.routing.pictures import Pictures
 from chiasm.routing.plan import Plan
 from chiasm.routing.recovery import Ladder, StageError
 from chiasm.routing.view import Job
@@ -37,7 +37,7 @@ class Journey:
     async def events(self) -> AsyncGenerator[GenerateEvent, None]:
         """The request's events. A way that fails before its first token leaves no trace but in the route."""
         plan: Plan | None = None
-        with self._counted(), self._pictures.held(self._parts.raw_media) as hold:
+        with self._counted():
             try:
                 while True:
                     job = self._job()
@@ -48,7 +48,7 @@ class Journey:
                     try:
                         async with aclosing(self._passage.events(plan, job)) as events:
                             async for event in events:
-                                self._commit(plan, hold)
+                                self._commit(plan)
                                 if isinstance(event, RequestFinished):
                                     yield RouteTaken(self._route(plan))
                                     event = self._with_spans(event)
@@ -111,12 +111,11 @@ class Journey:
         else:
             self._ladder.generate_failed(failure)
 
-    def _commit(self, plan: Plan, hold: Hold) -> None:
+    def _commit(self, plan: Plan) -> None:
         """There is a first token: from here on no other way is taken, and what is known now is remembered."""
         if self._is_committed:
             return
         self._is_committed = True
-        hold.release()
         fleet, counts = self._parts.fleet, self._parts.counts
         fleet.prefixes.served(self._prefixes, plan.prefill)
         counts[f"routes_{plan.path.replace('-', '_')}"] += 1

@@ -4,7 +4,6 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from chiasm.routing.clock import Clock
 from chiasm.routing.costs.model import CostModel
@@ -14,19 +13,6 @@ from chiasm.routing.stages.encoding import EncodeStage
 from chiasm.routing.stages.generation import GenerateStage
 from chiasm.routing.view import FleetView
 from chiasm.settings import RoutingSettings
-
-
-class RawMedia(Protocol):
-    """Where media are spooled. What is held stays readable; every `hold` is undone by one `release`."""
-
-    def hold(self, name: str) -> None:
-        """Keep a file."""
-        ...
-
-    def release(self, name: str) -> None:
-        """Give up one hold."""
-        ...
-
 
 _COUNTED = (
     "encodes_sent",
@@ -55,7 +41,6 @@ class RouterParts:
     costs: CostModel
     encode: EncodeStage
     generate: GenerateStage
-    raw_media: RawMedia | None
     counts: Counter[str] = field(default_factory=_nothing_yet)
     num_open: int = 0
 

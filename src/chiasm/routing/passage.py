@@ -12,6 +12,7 @@ from chiasm.routing.costs.spans import gaps
 from chiasm.routing.parts import RouterParts
 from chiasm.routing.pictures import Pictures
 from chiasm.routing.plan import Plan
+from chiasm.routing.prediction import uncovered_tokens
 from chiasm.routing.recovery import Ladder, StageError
 from chiasm.routing.stages.generation import Expected
 from chiasm.routing.view import Job
@@ -86,12 +87,11 @@ class Passage:
 
     def _expected(self, plan: Plan, job: Job) -> Expected:
         costs, worker = self._parts.costs.costs(), plan.prefill
-        pixels = {item.identity: item.num_pixels for item in job.items}
-        local = [pixels[identity] for identity, fate in plan.fates.items() if fate == "local"]
-        covered_chars = job.prefix_chars if worker == job.prefix_owner else 0
-        seen = tuple(item.num_pixels for item in job.items if plan.fates[item.identity] != "prefix")
+        local = [item.num_pixels for item in job.items if plan.fates[item.identity] == "local"]
+        covered = {identity for identity, fate in plan.fates.items() if fate == "prefix"}
         return Expected(
-            prefill_s=costs.prefill_s(worker, costs.num_tokens(job.num_chars - covered_chars, seen)),
+            prefill_s=costs.prefill_s(worker, uncovered_tokens(job, costs, worker, covered)),
+            num_chars=job.num_chars,
             encode_s=sum(costs.encode_s(worker, one) for one in local),
             num_pictures=len(local),
             num_pixels=sum(local),

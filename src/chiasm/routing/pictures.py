@@ -1,19 +1,17 @@
 """The pictures of one request: their pixels, their embeddings, and what became of each."""
 
-from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Collection, Mapping
 
 import msgspec
 
-from chiasm.protocol.media import EmbeddingHandle, MediaItem, SpoolSource
+from chiasm.protocol.media import EmbeddingHandle, MediaItem
 from chiasm.routing.coverage.embeddings import EmbeddingIndex
-from chiasm.routing.parts import RawMedia
 from chiasm.routing.plan import Fate
 from chiasm.routing.view import ItemView
 
 
 class Pictures:
-    """Distinct pictures by identity. Their bytes are kept until `let_go`, their embeddings as long as they are good."""
+    """Distinct pictures by identity. Whoever sent the request keeps their bytes until there is a first token."""
 
     def __init__(self, items: Collection[MediaItem], index: EmbeddingIndex) -> None:
         self._items = tuple(items)
@@ -85,35 +83,3 @@ class Pictures:
                 item = msgspec.structs.replace(item, source=handle)
             items.append(item)
         return tuple(items), sent
-
-    def let_go(self) -> None:
-        """The bytes are not needed any more."""
-        self._items = ()
-
-    @contextmanager
-    def held(self, raw_media: RawMedia | None) -> Iterator["Hold"]:
-        """Keep spooled bytes inside the block, or until `Hold.release`."""
-        names = [item.source.name for item in self._items if isinstance(item.source, SpoolSource)]
-        hold = Hold(raw_media, names)
-        try:
-            yield hold
-        finally:
-            hold.release()
-
-
-class Hold:
-    """Spooled files in use."""
-
-    def __init__(self, raw_media: RawMedia | None, names: Collection[str]) -> None:
-        self._raw_media = raw_media
-        self._names = list(names) if raw_media is not None else []
-        for name in self._names:
-            assert raw_media is not None
-            raw_media.hold(name)
-
-    def release(self) -> None:
-        """Let the spool have them back. Harmless when done before."""
-        names, self._names = self._names, []
-        for name in names:
-            assert self._raw_media is not None
-            self._raw_media.release(name)

@@ -14,7 +14,7 @@ from chiasm.routing.fan_out import FanOut
 from chiasm.routing.fleet import Fleet
 from chiasm.routing.health import Health
 from chiasm.routing.journey import Journey
-from chiasm.routing.parts import RawMedia, RouterParts
+from chiasm.routing.parts import RouterParts
 from chiasm.routing.pictures import Pictures
 from chiasm.routing.policies.base import Policy, spread
 from chiasm.routing.policies.registry import make_policy
@@ -40,7 +40,6 @@ class Router:
         *,
         clock: Clock | None = None,
         policy: Policy | None = None,
-        raw_media: RawMedia | None = None,
     ) -> None:
         clock = clock or SystemClock()
         costs = CostModel()
@@ -54,7 +53,6 @@ class Router:
             costs=costs,
             encode=EncodeStage(self.fleet, costs, clock),
             generate=GenerateStage(costs, clock),
-            raw_media=raw_media,
         )
 
     def start(self) -> None:

@@ -28,10 +28,10 @@ TOPOLOGIES = {
 class Fleet:
     """A router and the scripted workers behind it, by name."""
 
-    def __init__(self, topology, workers=None, raw_media=None, **settings) -> None:
+    def __init__(self, topology, workers=None, **settings) -> None:
         settings.setdefault("policy", "least_work")
         self.tensors = Tensors()
-        self.router = Router(RoutingSettings(topology=topology, **settings), clock=LoopClock(), raw_media=raw_media)
+        self.router = Router(RoutingSettings(topology=topology, **settings), clock=LoopClock())
         self.workers = {}
         for name, roles in (TOPOLOGIES[topology] if workers is None else workers).items():
             self.add(name, roles)

@@ -96,6 +96,7 @@ class ScriptedWorker:
         self.encoded: list[str] = []
         self.counts: Counter[str] = Counter()
         self.num_open = 0
+        self.engine = asyncio.Lock()
         self.started = asyncio.Event()
         fields = {
             "name": name,
@@ -148,7 +149,8 @@ class ScriptedWorker:
                 for item in request.items:
                     await self._see(item)
                 spans.append(Span("encode", 0.0, self._now_s() - start_s))
-                await asyncio.sleep(self.prefill_s)
+                async with self.engine:
+                    await asyncio.sleep(self.prefill_s)
                 spans.append(Span("prefill", spans[-1].end_s, self._now_s() - start_s))
             else:
                 self._take_kv(request.kv)
@@ -212,7 +214,8 @@ class ScriptedWorker:
         if item.identity in self.cache:
             self.counts["cache_hits"] += 1
             return
-        await asyncio.sleep(self.encode_s)
+        async with self.engine:  # one thing at a time, as in an engine
+            await asyncio.sleep(self.encode_s * item.width * item.height / 448**2)
         self.encoded.append(item.identity)
         self.cache.add(item.identity)
 

@@ -4,28 +4,9 @@ import asyncio
 
 import pytest
 
-from chiasm.protocol.media import SpoolSource
 from tests.unit.routing.fleets import outcome_of, serving
 from tests.unit.routing.scripted import ask, expected_answer, picture
 from tests.unit.routing.virtual_time import run
-
-
-class Spool:
-    """Counts holds by name."""
-
-    def __init__(self) -> None:
-        self.holds: dict[str, int] = {}
-
-    def hold(self, name):
-        self.holds[name] = self.holds.get(name, 0) + 1
-
-    def release(self, name):
-        self.holds[name] -= 1
-        assert self.holds[name] >= 0
-
-
-def spooled(name):
-    return picture(name, source=SpoolSource(f"file-{name}", 100))
 
 
 async def cancelled_at(fleet, worker, request):
@@ -44,12 +25,10 @@ async def cancelled_at(fleet, worker, request):
 )
 def test_cancelling_reaches_the_worker_that_is_at_work(topology, worker):
     async def main():
-        spool = Spool()
-        async with serving(topology, raw_media=spool) as fleet:
-            await cancelled_at(fleet, worker, ask("which", spooled("a")))
+        async with serving(topology) as fleet:
+            await cancelled_at(fleet, worker, ask("which", picture("a")))
             assert fleet[worker].counts["cancelled"] == 1
             assert fleet[worker].num_open == 0
-            assert not any(spool.holds.values())
             text = ask("short", request_id="after")
             assert (await outcome_of(fleet, text)).words == expected_answer(text)
 
@@ -94,20 +73,6 @@ def test_a_joined_encoding_that_fails_is_not_held_against_who_joined_it():
             second = await outcome_of(fleet, ask("second", picture("a"), request_id="two"))
             assert second.words[0] == "second"
             assert (await first).error.code == "embedding_unavailable"
-
-    run(main())
-
-
-@pytest.mark.parametrize("topology", ["agg", "e-pd", "e-p-d"])
-def test_media_are_kept_until_the_first_token_and_no_longer(topology):
-    async def main():
-        spool = Spool()
-        async with serving(topology, raw_media=spool) as fleet:
-            seen = []
-            async for event in fleet.router.generate(ask("one two", spooled("a"), spooled("b"))):
-                seen.append((type(event).__name__, sum(spool.holds.values())))
-            assert seen[0] == ("RouteTaken", 2)
-            assert {held for kind, held in seen if kind == "TokenEvent"} == {0}
 
     run(main())
 

@@ -4,7 +4,7 @@ import msgspec
 
 _FORGET = 0.97
 """Weight that an observation keeps when the next one comes: about thirty of them count."""
-_PRIOR_WEIGHT = 0.2
+_PRIOR_WEIGHT = 0.05
 
 
 class Coefficients(msgspec.Struct, frozen=True):

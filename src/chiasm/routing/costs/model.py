@@ -1,6 +1,6 @@
 """Stage costs: learned in `CostModel`, handed to policies as `StageCosts`, which never changes under their hands."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import msgspec
 
@@ -8,6 +8,7 @@ from chiasm.routing.costs.line import Coefficients, Line
 
 _TYPICAL_PIXELS = 448.0 * 448.0
 _TYPICAL_TOKENS = 256.0
+_TYPICAL_CHARS = 400.0
 _TYPICAL_RUNNING = 4.0
 _KEPT = 0.95
 
@@ -15,8 +16,9 @@ PRIOR_ENCODE = Coefficients(0.004, 0.03 / _TYPICAL_PIXELS)
 PRIOR_PREFILL = Coefficients(0.004, 0.02 / _TYPICAL_TOKENS)
 PRIOR_STEP = Coefficients(0.004, 0.001)
 PRIOR_HOP_S = 0.002
-PRIOR_CHARS_PER_TOKEN = 4.0
-PRIOR_TOKENS_PER_PIXEL = Coefficients(0.0, 1.0 / 784.0)
+PRIOR_OUTPUT_TOKENS = 64.0
+PRIOR_TOKENS_OF_CHARS = Coefficients(8.0, 0.25)
+PRIOR_TOKENS_OF_PIXELS = Coefficients(0.0, 1.0 / 784.0)
 
 
 class StageCosts(msgspec.Struct, frozen=True, kw_only=True):
@@ -26,7 +28,8 @@ class StageCosts(msgspec.Struct, frozen=True, kw_only=True):
         encode: Bytes of a picture to its embedding, by worker; units are pixels.
         prefill: Prompt to first token, by worker; units are tokens that no cache covers.
         step: One decode step; units are running generations.
-        hop_s: A call for an embedding, besides the work itself, and taking the embedding over.
+        hop_s: A call for embeddings, besides the work that it asks for.
+        output_tokens: Length of an answer, on average.
     """
 
     encode: Mapping[str, Coefficients] = {}
@@ -35,8 +38,9 @@ class StageCosts(msgspec.Struct, frozen=True, kw_only=True):
     prefill_any: Coefficients = PRIOR_PREFILL
     step: Coefficients = PRIOR_STEP
     hop_s: float = PRIOR_HOP_S
-    chars_per_token: float = PRIOR_CHARS_PER_TOKEN
-    tokens_of_pixels: Coefficients = PRIOR_TOKENS_PER_PIXEL
+    output_tokens: float = PRIOR_OUTPUT_TOKENS
+    tokens_of_chars: Coefficients = PRIOR_TOKENS_OF_CHARS
+    tokens_of_pixels: Coefficients = PRIOR_TOKENS_OF_PIXELS
 
     def encode_s(self, worker: str, num_pixels: int) -> float:
         """Seconds to encode a picture."""
@@ -46,9 +50,9 @@ class StageCosts(msgspec.Struct, frozen=True, kw_only=True):
         """Seconds to compute a prompt."""
         return self.prefill.get(worker, self.prefill_any).at(num_tokens)
 
-    def num_tokens(self, num_chars: int, pixels: tuple[int, ...]) -> float:
+    def num_tokens(self, num_chars: int, pixels: Iterable[int]) -> float:
         """Tokens of a prompt, estimated without a tokenizer."""
-        return num_chars / self.chars_per_token + sum(self.tokens_of_pixels.at(one) for one in pixels)
+        return self.tokens_of_chars.at(num_chars) + sum(self.tokens_of_pixels.at(one) for one in pixels)
 
 
 class CostModel:
@@ -60,9 +64,10 @@ class CostModel:
         self._prefill: dict[str, Line] = {}
         self._prefill_any = Line(PRIOR_PREFILL, _TYPICAL_TOKENS)
         self._step = Line(PRIOR_STEP, _TYPICAL_RUNNING)
-        self._tokens = Line(PRIOR_TOKENS_PER_PIXEL, _TYPICAL_PIXELS)
+        self._text = Line(PRIOR_TOKENS_OF_CHARS, _TYPICAL_CHARS)
+        self._pictures = Line(PRIOR_TOKENS_OF_PIXELS, _TYPICAL_PIXELS)
         self._hop_s = PRIOR_HOP_S
-        self._chars_per_token = PRIOR_CHARS_PER_TOKEN
+        self._output_tokens = PRIOR_OUTPUT_TOKENS
         self._costs: StageCosts | None = None
 
     def costs(self) -> StageCosts:
@@ -75,8 +80,9 @@ class CostModel:
                 prefill_any=self._prefill_any.coefficients(),
                 step=self._step.coefficients(),
                 hop_s=self._hop_s,
-                chars_per_token=self._chars_per_token,
-                tokens_of_pixels=self._tokens.coefficients(),
+                output_tokens=self._output_tokens,
+                tokens_of_chars=self._text.coefficients(),
+                tokens_of_pixels=self._pictures.coefficients(),
             )
         return self._costs
 
@@ -99,20 +105,24 @@ class CostModel:
         self._step.see(num_running, seconds)
         self._costs = None
 
+    def see_output(self, num_tokens: int) -> None:
+        """A generation came to so many tokens."""
+        self._output_tokens = _KEPT * self._output_tokens + (1 - _KEPT) * num_tokens
+        self._costs = None
+
     def see_hop(self, seconds: float) -> None:
         """A call for embeddings took this much longer than the work it asked for."""
         self._hop_s = _KEPT * self._hop_s + (1 - _KEPT) * seconds
         self._costs = None
 
     def see_text(self, num_chars: int, num_tokens: int) -> None:
-        """A text came to so many tokens."""
-        if num_chars and num_tokens:
-            self._chars_per_token = _KEPT * self._chars_per_token + (1 - _KEPT) * num_chars / num_tokens
-            self._costs = None
+        """A prompt's text, with all that the template adds, came to so many tokens."""
+        self._text.see(num_chars, num_tokens)
+        self._costs = None
 
     def see_picture(self, num_pixels: int, num_embeddings: int) -> None:
         """A picture came to so many visual tokens."""
-        self._tokens.see(num_pixels, num_embeddings)
+        self._pictures.see(num_pixels, num_embeddings)
         self._costs = None
 
     def forget(self, worker: str) -> None:

@@ -15,6 +15,9 @@ from chiasm.routing.plan import (
 )
 from chiasm.routing.view import FleetView, ItemView, Job, WorkerView
 
+EXTERNALITY = 0.5
+"""What a second of others' delay counts, in seconds of one's own."""
+
 
 class Policy(Protocol):
     """Chooses a way. Looks at nothing but its arguments and, at most, its own counter."""
@@ -42,19 +45,29 @@ def items_to_encode(job: Job, prefill: WorkerView) -> list[ItemView]:
 def planned(
     job: Job, fleet: FleetView, *, policy: str, reason: str, prefill: WorkerView, decode: WorkerView | None = None
 ) -> Plan:
-    """The plan that goes with a prefilling worker: it encodes itself where that is usual, else encoders do.
+    """The plan that goes with a prefilling worker. Raises as `usual_groups` does.
 
     Without `decode`, the decoding worker with the least to do is taken where one is needed.
     """
-    wanted = items_to_encode(job, prefill)
-    groups: tuple[EncodeGroup, ...] = ()
-    if wanted and not encodes_itself(fleet, prefill):
-        groups = spread(wanted, encode_candidates(job, fleet), fleet)
-        if not groups and not ("encode" in prefill.roles and fleet.has_local_fallback):
-            raise HandleExpiredError(
-                f"{len(wanted)} pictures are to be encoded and no encoder is up", hint="Look at the workers' health."
-            )
+    groups = usual_groups(job, fleet, prefill)
     return assembled(job, fleet, policy=policy, reason=reason, prefill=prefill, groups=groups, decode=decode)
+
+
+def usual_groups(job: Job, fleet: FleetView, prefill: WorkerView) -> tuple[EncodeGroup, ...]:
+    """Who encodes in this topology: the prefilling worker itself (no groups), or encoders; it, where none is left.
+
+    Raises:
+        HandleExpiredError: Nobody is left who can.
+    """
+    wanted = items_to_encode(job, prefill)
+    if not wanted or encodes_itself(fleet, prefill):
+        return ()
+    groups = spread(wanted, encode_candidates(job, fleet), fleet)
+    if not groups and not ("encode" in prefill.roles and fleet.has_local_fallback):
+        raise HandleExpiredError(
+            f"{len(wanted)} pictures are to be encoded and no encoder is up", hint="Look at the workers' health."
+        )
+    return groups
 
 
 def assembled(
@@ -88,14 +101,18 @@ def assembled(
 
 
 def spread(items: Sequence[ItemView], encoders: Sequence[WorkerView], fleet: FleetView) -> tuple[EncodeGroup, ...]:
-    """Share pictures out, the largest first, each to the encoder that will be through with it first."""
+    """Share pictures out, the largest first, each to the encoder that will be through with it first.
+
+    Where generations run, encoding costs more than its time: it holds them up as well.
+    """
     if not encoders:
         return ()
+    strain = [1.0 + EXTERNALITY * one.num_decoding for one in encoders]
     ends_s = [one.work_s for one in encoders]
     shares: list[list[ItemView]] = [[] for _ in encoders]
     for item in sorted(items, key=lambda one: -one.num_pixels):
         costs_s = [fleet.costs.encode_s(one.name, item.num_pixels) for one in encoders]
-        chosen = min(range(len(encoders)), key=lambda index: ends_s[index] + costs_s[index])
+        chosen = min(range(len(encoders)), key=lambda index: ends_s[index] + costs_s[index] * strain[index])
         ends_s[chosen] += costs_s[chosen]
         shares[chosen].append(item)
     return tuple(

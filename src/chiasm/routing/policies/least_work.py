@@ -5,9 +5,14 @@ from chiasm.routing.policies.base import planned
 from chiasm.routing.view import FleetView, Job, WorkerView
 
 
+def by_work(worker: WorkerView) -> tuple[float, int, int]:
+    """Sorts by predicted work; equals by how many sequences wait and run."""
+    return worker.work_s, worker.num_waiting, worker.num_decoding
+
+
 def least_busy(workers: list[WorkerView]) -> WorkerView:
-    """The one with the least predicted work; of equals the one with the fewest generations."""
-    return min(workers, key=lambda one: (one.work_s, one.num_waiting, one.num_decoding))
+    """The one with the least predicted work."""
+    return min(workers, key=by_work)
 
 
 class LeastWork:

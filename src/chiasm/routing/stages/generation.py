@@ -18,6 +18,7 @@ class Expected(msgspec.Struct, frozen=True, kw_only=True):
     """What a generation is expected to cost its worker: seconds of prefill, and of encoding on the way."""
 
     prefill_s: float
+    num_chars: int = 0
     encode_s: float = 0.0
     num_pictures: int = 0
     num_pixels: int = 0
@@ -79,9 +80,12 @@ class GenerateStage:
         prefill_s = busy_s(finished.spans, ("prefill",))
         if prefill_s and request.kv is None:
             self._costs.see_prefill(member.name, usage.num_prompt_tokens - usage.num_cached_tokens, prefill_s)
+            self._costs.see_text(expected.num_chars, usage.num_prompt_tokens - usage.num_visual_tokens)
         encode_s = busy_s(finished.spans, ENCODE_STAGES)
         if encode_s and expected.num_pictures:
             self._costs.see_encode(member.name, expected.num_pictures, expected.num_pixels, encode_s)
+        if not request.hands_over_kv:
+            self._costs.see_output(usage.num_output_tokens)
         if request.stream and usage.num_output_tokens > 1:
             self._costs.see_step(member.num_decoding, decode_s / (usage.num_output_tokens - 1))
 

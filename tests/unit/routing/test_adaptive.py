@@ -1,0 +1,184 @@
+"""The adaptive policy: what it weighs, on made-up fleets and with workers that keep their promises."""
+
+import asyncio
+
+import pytest
+
+from chiasm.routing.costs.line import Coefficients
+from chiasm.routing.costs.model import StageCosts
+from chiasm.routing.policies.adaptive import Adaptive
+from tests.unit.routing.fleets import outcome_of, serving
+from tests.unit.routing.scripted import ALL, ask, expected_answer, picture
+from tests.unit.routing.test_policies import ENCODER, fleet, item, job, shares, worker
+from tests.unit.routing.virtual_time import run
+
+COSTS = StageCosts(
+    encode_any=Coefficients(0.002, 0.04 / 448**2),
+    prefill_any=Coefficients(0.004, 0.02 / 256),
+    step=Coefficients(0.004, 0.0002),
+    hop_s=0.003,
+)
+
+
+def plan_of(a_job, *workers, topology="auto"):
+    return Adaptive().plan(a_job, fleet(topology, *workers, costs=COSTS))
+
+
+@pytest.mark.parametrize(("num_items", "wanted"), [(2, [1, 1]), (4, [2, 2]), (7, [3, 4])])
+def test_several_pictures_are_encoded_side_by_side_on_an_idle_fleet(num_items, wanted):
+    plan = plan_of(job(num_items), worker("a"), worker("b"))
+    assert sorted(shares(plan).values()) == wanted
+    assert plan.path == "e-pd"
+
+
+def test_one_picture_stays_where_its_prompt_is_computed():
+    plan = plan_of(job(1), worker("a"), worker("b"))
+    assert (plan.groups, plan.path) == ((), "agg")
+
+
+@pytest.mark.parametrize("num_items", [1, 2, 3])
+def test_tiny_pictures_stay_local(num_items):
+    tiny = tuple(item(f"t{index}", side=32, position=index) for index in range(num_items))
+    assert plan_of(job(items=tiny), worker("a"), worker("b")).groups == ()
+
+
+def test_a_busy_neighbour_is_not_asked():
+    plan = plan_of(job(2), worker("a"), worker("b", encode_wait_s=0.5))
+    assert (plan.prefill, plan.groups) == ("a", ())
+
+
+def test_a_slow_encoder_gets_a_smaller_share_than_a_quick_one():
+    costs = StageCosts(
+        encode={"quick": Coefficients(0.0, 0.02 / 448**2), "slow": Coefficients(0.0, 0.06 / 448**2)},
+        prefill_any=Coefficients(0.01, 0.0),
+    )
+    plan = Adaptive().plan(job(8), fleet("auto", worker("slow"), worker("quick"), costs=costs))
+    assert shares(plan) == {"slow": 2, "quick": 6}
+
+
+@pytest.mark.parametrize("topology", ["agg", "auto"])
+def test_the_prefix_owner_is_chosen_unless_it_is_overloaded(topology):
+    known = job(2, num_chars=400, prefix_owner="b", prefix_chars=300, prefix_items=frozenset({"i0", "i1"}))
+    plan = plan_of(known, worker("a"), worker("b", prefill_wait_s=0.03), topology=topology)
+    assert (plan.prefill, plan.path, set(plan.fates.values())) == ("b", "covered", {"prefix"})
+    assert plan_of(known, worker("a"), worker("b", prefill_wait_s=3.0), topology=topology).prefill == "a"
+
+
+def test_of_equals_the_owner_of_any_start_is_taken():
+    known = job(num_chars=400, prefix_owner="b", prefix_chars=20)
+    assert plan_of(known, worker("a"), worker("b")).prefill == "b"
+
+
+def test_text_goes_past_media():
+    for load in ({"encode_wait_s": 0.2}, {"prefill_wait_s": 0.2}):
+        assert plan_of(job(), worker("a", **load), worker("b")).prefill == "b"
+
+
+def test_running_generations_count_against_a_worker():
+    assert plan_of(job(), worker("a", num_decoding=6), worker("b", num_decoding=1)).prefill == "b"
+    plan = plan_of(job(4), worker("a", num_decoding=0), worker("b", num_decoding=12))
+    assert plan.prefill == "a"
+    assert shares(plan).get("b", 0) < 2
+
+
+def test_a_small_gain_is_no_reason_to_leave_the_usual_way():
+    costs = StageCosts(encode_any=Coefficients(0.02, 0.0), prefill_any=Coefficients(0.2, 0.0), hop_s=0.0)
+    plan = Adaptive().plan(job(2), fleet("auto", worker("a"), worker("b"), costs=costs))
+    assert plan.groups == ()
+    costs = StageCosts(encode_any=Coefficients(0.1, 0.0), prefill_any=Coefficients(0.2, 0.0), hop_s=0.0)
+    assert Adaptive().plan(job(2), fleet("auto", worker("a"), worker("b"), costs=costs)).groups
+
+
+def test_the_same_question_gets_the_same_answer():
+    view = fleet("auto", *(worker(f"w{i}", encode_wait_s=i * 0.01) for i in range(20)), costs=COSTS)
+    assert len({repr(Adaptive().plan(job(5), view)) for _ in range(3)}) == 1
+
+
+def test_fixed_topologies_are_restrictions_of_the_same_choice():
+    encoders = [worker("e0", ENCODER), worker("e1", ENCODER)]
+    plan = plan_of(job(2), *encoders, worker("p"), topology="e-pd")
+    assert (shares(plan), plan.prefill) == ({"e0": 1, "e1": 1}, "p")
+    assert plan_of(job(4), worker("a"), worker("b"), topology="agg").groups == ()
+
+
+def test_auto_uses_encoders_beside_whole_workers():
+    plan = plan_of(job(6), worker("e0", ENCODER), worker("a"), worker("b", encode_wait_s=9.0))
+    assert shares(plan) == {"a": 3, "e0": 3}
+
+
+def test_the_reason_has_the_numbers_of_the_way_taken_and_of_the_next_best():
+    reason = plan_of(job(4), worker("a"), worker("b")).reason
+    assert "4 pictures encoded by a 2, b 2, prompt at a" in reason
+    assert reason.count(" ms") >= 3
+
+
+async def first_token_s(a_fleet, request):
+    start_s = asyncio.get_running_loop().time()
+    async for event in a_fleet.router.generate(request):
+        if type(event).__name__ == "TokenEvent":
+            return asyncio.get_running_loop().time() - start_s
+    raise AssertionError("no token")
+
+
+@pytest.mark.parametrize("num_pictures", [2, 4, 8])
+def test_auto_beats_agg_where_it_says_so(num_pictures):
+    async def main():
+        seconds = {}
+        for topology in ("agg", "auto"):
+            async with serving(topology, policy="adaptive") as a_fleet:
+                names = [f"p{index}" for index in range(num_pictures)]
+                request = ask("which", *(picture(name) for name in names))
+                seconds[topology] = await first_token_s(a_fleet, request)
+                await asyncio.sleep(0.001)
+        assert seconds["auto"] < 0.75 * seconds["agg"]
+
+    run(main())
+
+
+def test_costs_are_learned_from_what_workers_report():
+    async def main():
+        async with serving("auto", policy="adaptive") as a_fleet:
+            for worker_ in a_fleet.workers.values():
+                worker_.encode_s, worker_.prefill_s = 0.4, 0.1
+            for index in range(30):
+                await outcome_of(a_fleet, ask("which", picture(f"p{index}"), request_id=f"r{index}"))
+            costs = a_fleet.router._parts.costs.costs()
+            assert costs.encode_s("w0", 448**2) == pytest.approx(0.4, rel=0.1)
+            assert costs.prefill_s("w0", 14) == pytest.approx(0.1, rel=0.1)
+
+    run(main())
+
+
+def test_a_conversation_stays_with_the_worker_that_knows_it():
+    async def main():
+        async with serving("auto", {f"w{i}": ALL for i in range(4)}, policy="adaptive") as a_fleet:
+            places = []
+            for index in range(6):
+                request = ask(f"question {index}", picture("a"), request_id=f"r{index}")
+                outcome = await outcome_of(a_fleet, request)
+                assert outcome.words == expected_answer(request)
+                places.append(outcome.attempts[-1][1])
+            assert len(set(places)) == 1
+            assert sum(len(one.encoded) for one in a_fleet.workers.values()) == 1
+            assert a_fleet.router.stats().totals["encodes_avoided_prefix"] == 5
+
+    run(main())
+
+
+def test_a_mixed_load_is_answered_in_full_and_spread():
+    async def main():
+        async with serving("auto", policy="adaptive") as a_fleet:
+            asked = [
+                ask(
+                    f"question {index}",
+                    *(picture(f"{index}-{one}") for one in range(index % 4)),
+                    request_id=f"r{index}",
+                )
+                for index in range(40)
+            ]
+            outcomes = await asyncio.gather(*(outcome_of(a_fleet, one) for one in asked))
+            assert [one.words for one in outcomes] == [expected_answer(one) for one in asked]
+            served = [len(one.requests) for one in a_fleet.workers.values()]
+            assert min(served) >= 12
+
+    run(main())

@@ -1,0 +1,154 @@
+"""What is recognised of a prompt without a tokenizer, and where embeddings are known to be."""
+
+import asyncio
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from chiasm.protocol.generation import (
+    ChatPrompt,
+    GenerateRequest,
+    ItemPart,
+    Message,
+    TextPart,
+    TextPrompt,
+    TokensPrompt,
+)
+from chiasm.routing.coverage.embeddings import EmbeddingIndex
+from chiasm.routing.coverage.prefixes import PrefixOwners, prefixes_of
+from tests.unit.routing.scripted import ScriptedWorker, Tensors, picture
+from tests.unit.routing.virtual_time import LoopClock, run
+
+
+def chat(*turns, items=()):
+    """Turns of parts: a string is text, a number an item."""
+    messages = tuple(
+        Message(
+            "user" if index % 2 == 0 else "assistant",
+            tuple(TextPart(p) if isinstance(p, str) else ItemPart(p) for p in parts),
+        )
+        for index, parts in enumerate(turns)
+    )
+    return GenerateRequest(request_id="r", prompt=ChatPrompt(messages), items=items)
+
+
+def common(first, second):
+    """How many starts two requests share, and the last of them."""
+    shared = [a for a, b in zip(prefixes_of(first), prefixes_of(second), strict=False) if a.key == b.key]
+    return shared[-1] if shared else None
+
+
+A, B = picture("a"), picture("b")
+
+
+def test_another_question_on_the_same_picture_shares_the_picture():
+    shared = common(chat([0, "what is this"], items=(A,)), chat([0, "how many are there"], items=(A,)))
+    assert (shared.items, shared.num_chars) == ((A.identity,), 0)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        chat([0, "x"], items=(B,)),
+        chat(["x", 0], items=(A,)),
+        chat([0, 0, "x"], items=(B,)),
+        chat([1, 0, "x"], items=(A, B)),
+    ],
+)
+def test_another_picture_or_order_shares_nothing(other):
+    shared = common(chat([0, "x"], items=(A,)), other)
+    assert shared is None or not shared.items
+
+
+def test_a_longer_conversation_shares_all_of_the_shorter_one():
+    first = chat([0, "hello"], items=(A,))
+    second = chat([0, "hello"], ["an answer"], ["more"], items=(A,))
+    assert common(first, second) == prefixes_of(first)[-1]
+
+
+def test_roles_and_kinds_of_prompt_are_told_apart():
+    system = GenerateRequest(request_id="r", prompt=ChatPrompt((Message("system", (TextPart("x"),)),)))
+    keys = {
+        prefixes_of(one)[-1].key
+        for one in (
+            chat(["x"]),
+            system,
+            GenerateRequest(request_id="r", prompt=TextPrompt("x")),
+            GenerateRequest(request_id="r", prompt=TokensPrompt((1, 2))),
+            GenerateRequest(request_id="r", prompt=TokensPrompt((1, 3))),
+        )
+    }
+    assert len(keys) == 5
+
+
+@given(st.text(max_size=3000), st.text(max_size=600), st.text(max_size=600))
+def test_long_texts_share_their_starts(start, one, two):
+    first, second = (GenerateRequest(request_id="r", prompt=TextPrompt(start + end)) for end in (one, two))
+    shared = common(first, second)
+    assert (shared.num_chars if shared else 0) >= len(start) // 512 * 512
+    assert prefixes_of(first)[-1:] == [] or prefixes_of(first)[-1].num_chars == len(start + one)
+
+
+def test_the_owner_of_the_longest_start_is_known_the_last_to_serve_it():
+    owners = PrefixOwners()
+    short, long = (prefixes_of(chat(*turns, items=(A,))) for turns in ([[0, "x"]], [[0, "x"], ["y"], ["z"]]))
+    assert owners.longest(long) is None
+    owners.served(long, "w0")
+    owners.served(short, "w1")
+    assert owners.longest(long) == ("w0", long[-1])
+    assert owners.longest(short) == ("w1", short[-1])
+    owners.forget_worker("w0")
+    assert owners.longest(long) == ("w1", short[-1])
+
+
+def test_a_role_alone_is_no_start_worth_knowing():
+    owners = PrefixOwners()
+    owners.served(prefixes_of(chat(["abc"])), "w0")
+    assert owners.longest(prefixes_of(chat(["other"]))) is None
+
+
+def test_memory_is_bounded_and_what_is_used_stays():
+    owners = PrefixOwners(max_prefixes=4)
+    first = prefixes_of(chat(["first"]))
+    owners.served(first, "w0")
+    for index in range(10):
+        assert owners.longest(first) == ("w0", first[-1])
+        owners.served(prefixes_of(chat([f"other {index}"])), "w1")
+
+
+def handle_of(identity):
+    worker = ScriptedWorker("e", Tensors())
+    return worker._offer(identity, None)
+
+
+def test_handles_are_given_out_until_shortly_before_they_expire():
+    async def main():
+        clock = LoopClock()
+        index = EmbeddingIndex(clock)
+        handle = handle_of(A.identity)
+        index.offered(A.identity, handle, "e")
+        assert index.handle(A.identity) is handle
+        assert (index.producer(A.identity), index.holders(A.identity)) == ("e", {"e"})
+        await asyncio.sleep(58.0)
+        assert index.handle(A.identity) is None
+        assert (index.producer(A.identity), index.holders(A.identity)) == ("", {"e"})
+
+    run(main())
+
+
+def test_what_a_worker_had_is_forgotten_with_it_and_a_picture_with_all_that_is_known_of_it():
+    async def main():
+        index = EmbeddingIndex(LoopClock(), max_pictures=2)
+        for item in (A, B):
+            index.offered(item.identity, handle_of(item.identity), "e")
+            index.held(item.identity, "p")
+        index.forget_worker("e")
+        assert (index.handle(A.identity), index.holders(A.identity)) == (None, {"p"})
+        index.forget(A.identity)
+        assert index.holders(A.identity) == frozenset()
+        for name in "cde":
+            index.held(name, "p")
+        assert len(index) == 2
+
+    run(main())
