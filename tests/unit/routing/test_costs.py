@@ -32,7 +32,7 @@ def test_what_was_seen_long_ago_is_forgotten():
     for seconds in (5.0, 0.1):
         for _ in range(200):
             line.see(100.0, seconds)
-    assert line.coefficients().at(100.0) == pytest.approx(0.1, rel=0.1)
+    assert line.coefficients().at(100.0) < 0.12
 
 
 @given(st.lists(st.tuples(st.floats(0, 1e6), st.floats(0, 100)), max_size=50))
