@@ -2,7 +2,8 @@
 
 A class carries a stable `code`; an instance carries a message (what happened, with the values), an optional
 `hint` (what to do) and an optional `param` (JSON pointer into the request). Errors about one medium of a request also
-carry `item`, its position from 0. HTTP status codes are chosen only in `chiasm.gateway.errors`. Errors cross the wire as code + message + hint + param and are rebuilt by `error_class`.
+carry `item`, its position from 0. HTTP status codes are chosen only in `chiasm.protocol.openai.errors`; errors cross
+the wire as their fields and are rebuilt by `chiasm.protocol.wire`.
 
 ChiasmError
   SettingsError

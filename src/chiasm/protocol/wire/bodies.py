@@ -21,9 +21,9 @@ Source = InlineSource | SpoolSource | EmbeddingHandle
 
 
 class Url(msgspec.Struct, frozen=True):
-    """Where a picture's bytes are: a data URL, or a name in the spool."""
+    """Where a picture's bytes are: a data URL, or a name in the spool. JSON text: megabytes are not looked through."""
 
-    url: str
+    url: msgspec.Raw
 
 
 class PicturePart(msgspec.Struct, frozen=True, tag="image_url", tag_field="type", forbid_unknown_fields=True):

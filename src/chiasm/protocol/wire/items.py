@@ -13,7 +13,9 @@ from chiasm.protocol.wire.bodies import EmbeddingEntry, EmbedsPart, ItemBody, Me
 SPOOL_SCHEME = "chiasm-spool:"
 """Then the file's bytes, a slash and its name in the reader's own spool: `chiasm-spool:1234/0f3a`."""
 
-_BASE64 = ";base64,"
+_SPOOL = SPOOL_SCHEME.encode()
+_BASE64 = b";base64,"
+_MAX_HEAD_BYTES = 256
 MediaPart = PicturePart | EmbedsPart
 
 
@@ -39,9 +41,9 @@ def part_of(item: MediaItem) -> MediaPart:
     if isinstance(source, EmbeddingHandle):
         return EmbedsPart(metadata_of(source), item.identity)
     if isinstance(source, SpoolSource):
-        return PicturePart(Url(f"{SPOOL_SCHEME}{source.num_bytes}/{source.name}"), item.identity)
+        return PicturePart(_url(f"{SPOOL_SCHEME}{source.num_bytes}/{source.name}".encode()), item.identity)
     kind = f"image/{item.format}" if item.format.isascii() and item.format.isalnum() else "application/octet-stream"
-    return PicturePart(Url(f"data:{kind}{_BASE64}{pybase64.b64encode_as_string(source.data)}"), item.identity)
+    return PicturePart(_url(f"data:{kind};base64,".encode(), pybase64.b64encode(source.data)), item.identity)
 
 
 def body_of(item: MediaItem, *, is_placed: bool, entries: dict[str, EmbeddingEntry]) -> ItemBody:
@@ -70,7 +72,7 @@ def item_of(body: ItemBody, part: MediaPart | None, entries: dict[str, Embedding
     elif isinstance(part, EmbedsPart):
         source = _handle_of(part, entries, index)
     else:
-        source = _source_of(part.image_url.url, index)
+        source = _source_of(_text_of(part.image_url, index), index)
     return MediaItem(
         kind=body.kind,
         identity=body.identity,
@@ -91,19 +93,34 @@ def _handle_of(part: EmbedsPart, entries: dict[str, EmbeddingEntry], index: int)
     return entry.handle
 
 
-def _source_of(url: str, index: int) -> InlineSource | SpoolSource:
-    if url.startswith(SPOOL_SCHEME):
-        num_bytes, _, name = url.removeprefix(SPOOL_SCHEME).partition("/")
+def _url(*pieces: bytes) -> Url:
+    """Pieces that need no escapes."""
+    return Url(msgspec.Raw(b"".join((b'"', *pieces, b'"'))))
+
+
+def _text_of(url: Url, index: int) -> bytes:
+    text = bytes(url.url)
+    if text.startswith(b'"') and b"\\" not in text:
+        return text[1:-1]
+    try:
+        return msgspec.json.decode(text, type=str).encode()
+    except (msgspec.DecodeError, UnicodeEncodeError) as error:
+        raise _refusal(index, "The item's URL is not a text") from error
+
+
+def _source_of(url: bytes, index: int) -> InlineSource | SpoolSource:
+    if url.startswith(_SPOOL):
+        num_bytes, _, name = url[len(_SPOOL) :].decode(errors="replace").partition("/")
         try:
             return msgspec.convert({"type": "spool", "name": name, "num_bytes": int(num_bytes)}, SpoolSource)
         except (ValueError, msgspec.ValidationError) as error:
             raise _refusal(index, "No name of a file in the spool") from error
-    start = url.find(_BASE64, 0, 256)
-    if not url.startswith("data:") or start < 0:
+    start = url.find(_BASE64, 0, _MAX_HEAD_BYTES)
+    if not url.startswith(b"data:") or start < 0:
         raise _refusal(index, "A worker takes pictures as base64 data or from the spool")
     try:
-        return InlineSource(pybase64.b64decode(url[start + len(_BASE64) :], validate=True))
-    except ValueError as error:  # binascii.Error is one, and so is text that is not ASCII
+        return InlineSource(pybase64.b64decode(memoryview(url)[start + len(_BASE64) :], validate=True))
+    except ValueError as error:  # binascii.Error is one
         raise _refusal(index, "The item's base64 is broken") from error
 
 

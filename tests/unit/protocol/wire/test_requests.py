@@ -165,6 +165,8 @@ WRONG = {
     "a spool without size": lambda body: set_url(body, "chiasm-spool:/abc"),
     "broken base64": lambda body: set_url(body, "data:image/png;base64,@@@"),
     "foreign letters in base64": lambda body: set_url(body, "data:image/png;base64,ä"),
+    "a number for an address": lambda body: set_url(body, 5),
+    "a lone surrogate": lambda body: set_url(body, "data:\ud800"),
     "too few places": lambda body: body["chiasm"]["places"].pop(),
     "a place of no item": lambda body: body["chiasm"].update(places=[0, 7]),
     "a negative place": lambda body: body["chiasm"].update(places=[0, -1]),
@@ -192,6 +194,19 @@ def test_a_wrong_request_is_refused(name):
 
 def test_the_request_that_was_changed_above_is_right():
     assert isinstance(decode_request(CHAT_PATH, changed(lambda body: None)), GenerateRequest)
+
+
+def test_escapes_in_an_address_are_understood():
+    url = "data:image\\/png;base64,cG5nIQ=="
+    body = changed(lambda fields: set_url(fields, "URL")).replace(b'"URL"', f'"{url}"'.encode())
+    assert decode_request(CHAT_PATH, body).items[1].source == InlineSource(b"png!")
+
+
+@pytest.mark.parametrize("url", [b'"\\q"', b'"\xff\\n"', b'"\xff"', b'"\\ud800"'])
+def test_an_address_that_is_no_text_is_refused(url):
+    body = changed(lambda fields: set_url(fields, "URL")).replace(b'"URL"', url)
+    with pytest.raises(InvalidRequestError):
+        decode_request(CHAT_PATH, body)
 
 
 def test_deep_nesting_is_refused():
