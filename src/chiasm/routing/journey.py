@@ -48,7 +48,8 @@ class Journey:
                     try:
                         async with aclosing(self._passage.events(plan, job)) as events:
                             async for event in events:
-                                self._commit(plan)
+                                if not self._is_committed:
+                                    self._commit(plan)
                                 if isinstance(event, RequestFinished):
                                     yield RouteTaken(self._route(plan))
                                     event = self._with_spans(event)
@@ -113,8 +114,6 @@ class Journey:
 
     def _commit(self, plan: Plan) -> None:
         """There is a first token: from here on no other way is taken, and what is known now is remembered."""
-        if self._is_committed:
-            return
         self._is_committed = True
         fleet, counts = self._parts.fleet, self._parts.counts
         fleet.prefixes.served(self._prefixes, plan.prefill)

@@ -1,14 +1,12 @@
 """One worker of the fleet, as the router sees it: its state, and what the router has under way there."""
 
-import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
-from types import TracebackType
 from typing import Literal
 
-from chiasm.errors import DeadlineExceededError, EngineDeadError
 from chiasm.protocol.worker import Worker, WorkerInfo, WorkerStats
 from chiasm.routing.clock import Clock
+from chiasm.routing.patience import Patience
 
 State = Literal["starting", "ready", "draining", "down"]
 
@@ -51,6 +49,8 @@ class Member:
         encoding: Encoder work under way, whether asked for alone or as part of a generation.
         prefilling: Prompts under way, until their first token.
         num_decoding: Generations between their first token and their end.
+        used_s: When it last did something for a request.
+        waits: What `mark_down` ends.
     """
 
     def __init__(self, name: str, worker: Worker, clock: Clock) -> None:
@@ -64,7 +64,7 @@ class Member:
         self.prefilling = Backlog(clock)
         self.num_decoding = 0
         self._clock = clock
-        self._waits: set[asyncio.Timeout] = set()
+        self.waits: set[Patience] = set()
 
     @property
     def info(self) -> WorkerInfo:
@@ -86,23 +86,15 @@ class Member:
         if self.state != "draining":
             self.state = "down"
         self.reason = reason
-        now_s = asyncio.get_running_loop().time()
-        for wait in list(self._waits):
-            if not wait.expired():
-                wait.reschedule(now_s)
+        for wait in list(self.waits):
+            wait.end()
 
-    def patience(self, limit_s: float) -> "Patience":
-        """Bound a wait for this worker: an asynchronous context around one call or event."""
+    def patience(self, limit_s: float) -> Patience:
+        """Begin to bound waits for this worker; to be closed."""
         return Patience(self, limit_s)
 
-    def begin_wait(self, limit: asyncio.Timeout) -> None:
-        """Let `mark_down` end a wait."""
-        self.used_s = self._clock.now_s()
-        self._waits.add(limit)
-
-    def end_wait(self, limit: asyncio.Timeout) -> None:
-        """The wait is over."""
-        self._waits.discard(limit)
+    def touch(self) -> None:
+        """It does something for a request now."""
         self.used_s = self._clock.now_s()
 
     @contextmanager
@@ -113,33 +105,3 @@ class Member:
             yield
         finally:
             self.num_decoding -= 1
-
-
-class Patience:
-    """A bounded wait for a worker. A class, since it is entered for every token.
-
-    Raises:
-        EngineDeadError: The worker went down while the block waited.
-        DeadlineExceededError: The limit passed.
-    """
-
-    def __init__(self, member: Member, limit_s: float) -> None:
-        self._member = member
-        self._limit_s = limit_s
-        self._limit = asyncio.timeout(limit_s)
-
-    async def __aenter__(self) -> None:
-        await self._limit.__aenter__()
-        self._member.begin_wait(self._limit)
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._member.end_wait(self._limit)
-        try:
-            await self._limit.__aexit__(kind, error, trace)
-        except TimeoutError:
-            name, reason = self._member.name, self._member.reason
-            if reason:
-                raise EngineDeadError(f"Worker '{name}' went down: {reason}") from None
-            raise DeadlineExceededError(f"Worker '{name}' did not answer within {self._limit_s:.3g} s") from None

@@ -27,11 +27,11 @@ class Line:
     def __init__(self, prior: Coefficients, usual_units: float) -> None:
         self._anchors = [(0.0, prior.at(0.0)), (usual_units, prior.at(usual_units))]
         self._weight = self._x = self._y = self._xx = self._xy = 0.0
-        self.num_seen = 0
+        self._found: Coefficients | None = prior
 
     def see(self, units: float, seconds: float) -> None:
         """Take an observation."""
-        self.num_seen += 1
+        self._found = None
         self._weight = self._weight * _FORGET + 1.0
         self._x = self._x * _FORGET + units
         self._y = self._y * _FORGET + seconds
@@ -40,6 +40,11 @@ class Line:
 
     def coefficients(self) -> Coefficients:
         """The line as of now."""
+        if self._found is None:
+            self._found = self._fitted()
+        return self._found
+
+    def _fitted(self) -> Coefficients:
         weight, x, y, xx, xy = self._weight, self._x, self._y, self._xx, self._xy
         for units, seconds in self._anchors:
             weight += _PRIOR_WEIGHT

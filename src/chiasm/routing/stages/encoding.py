@@ -1,6 +1,7 @@
 """The encode stage: one call to one encoder, checked, and remembered for others."""
 
 from collections.abc import Mapping
+from contextlib import closing
 from math import prod
 
 from chiasm.errors import LayoutMismatchError
@@ -32,9 +33,8 @@ class EncodeStage:
         costs, start_s = self._costs.costs(), self._clock.now_s()
         work_s = sum(costs.encode_s(member.name, item.width * item.height) for item in items.values())
         request = EncodeRequest(request_id=request_id, items=tuple(items.values()), timeout_s=limit_s)
-        with member.encoding.work(work_s):
-            async with member.patience(limit_s):
-                response = await member.worker.encode(request)
+        with member.encoding.work(work_s), closing(member.patience(limit_s)) as patience, patience:
+            response = await member.worker.encode(request)
         handles = checked_handles(items, response, member.info)
         for identity, handle in handles.items():
             self._fleet.embeddings.offered(identity, handle, member.name)

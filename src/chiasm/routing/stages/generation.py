@@ -1,7 +1,7 @@
 """The prefill and decode stages: one call to one worker, with its waits bounded and its cost learned."""
 
-from collections.abc import AsyncGenerator
-from contextlib import ExitStack, aclosing
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import aclosing, closing, contextmanager
 from typing import Any, cast
 
 import msgspec
@@ -12,6 +12,7 @@ from chiasm.routing.clock import Clock
 from chiasm.routing.costs.model import CostModel
 from chiasm.routing.costs.spans import ENCODE_STAGES, busy_s
 from chiasm.routing.member import Member
+from chiasm.routing.patience import Patience
 
 
 class Expected(msgspec.Struct, frozen=True, kw_only=True):
@@ -37,22 +38,20 @@ class GenerateStage:
         """The worker's events, the first of them within `first_limit_s`. Ends with `RequestFinished` or raises."""
         end_s = self._clock.now_s() + request.timeout_s
         async with aclosing(cast("Any", member.worker.generate(request))) as events:
-            with ExitStack() as load:
-                load.enter_context(member.prefilling.work(expected.prefill_s))
-                if expected.num_pictures:
-                    load.enter_context(member.encoding.work(expected.encode_s))
-                async with member.patience(first_limit_s):
-                    event = await _next(events)
-            first_s = self._clock.now_s()
-            with member.decoding():
-                while event is not None:
-                    if isinstance(event, RequestFinished):
-                        self._learn(member, request, event, expected, self._clock.now_s() - first_s)
+            with closing(member.patience(first_limit_s)) as patience:
+                with self._loaded(member, expected):
+                    event = await _first(events, patience)
+                first_s = self._clock.now_s()
+                patience.restart(end_s - first_s)
+                with member.decoding():
+                    while event is not None:
+                        if isinstance(event, RequestFinished):
+                            self._learn(member, request, event, expected, self._clock.now_s() - first_s)
+                            yield event
+                            return
                         yield event
-                        return
-                    yield event
-                    async with member.patience(max(end_s - self._clock.now_s(), 0.0)):
-                        event = await _next(events)
+                        with patience:
+                            event = await anext(events, None)
         raise EngineError(f"Worker '{member.name}' ended its answer without a result")
 
     async def prefill(
@@ -73,6 +72,15 @@ class GenerateStage:
             raise EngineError(f"Worker '{member.name}' prefilled without handing over keys and values")
         return finished
 
+    @contextmanager
+    def _loaded(self, member: Member, expected: Expected) -> Iterator[None]:
+        with member.prefilling.work(expected.prefill_s):
+            if not expected.num_pictures:
+                yield
+                return
+            with member.encoding.work(expected.encode_s):
+                yield
+
     def _learn(
         self, member: Member, request: GenerateRequest, finished: RequestFinished, expected: Expected, decode_s: float
     ) -> None:
@@ -90,9 +98,10 @@ class GenerateStage:
             self._costs.see_step(member.num_decoding, decode_s / (usage.num_output_tokens - 1))
 
 
-async def _next(events: AsyncGenerator[GenerateEvent, None]) -> GenerateEvent | None:
-    """The next event that is the worker's own; None at the end."""
-    async for event in events:
+async def _first(events: AsyncGenerator[GenerateEvent, None], patience: Patience) -> GenerateEvent | None:
+    """The first event that is more than a route of the worker's own; None when there is none."""
+    while True:
+        with patience:
+            event = await anext(events, None)
         if not isinstance(event, RouteTaken):
             return event
-    return None
