@@ -1,0 +1,140 @@
+"""Every topology, with real worker processes, gives the tokens of the server that has everything in one process."""
+
+import json
+import os
+import signal
+import time
+import urllib.request
+
+import openai
+import pytest
+
+from chiasm.launch.local import background_server
+from chiasm.settings import resolve
+from tests.e2e.served import ask, picture
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+
+RED, BLUE, GREEN = picture("red", shift=3), picture("blue", "square", shift=3), picture("green", shift=5)
+QUESTION = "What color is the shape in image 1?"
+PROMPTS = {
+    "text": ("Hello, who are you?",),
+    "one": (RED, "What color is the shape?"),
+    "same again": (RED, "What shape is in the image?"),
+    "two": (RED, BLUE, QUESTION),
+    "repeats": (BLUE, RED, BLUE, BLUE, QUESTION),
+    "interleaved": ("First:", GREEN, "then:", RED, "and last:", BLUE, QUESTION),
+    "six": (*(picture("yellow", "square", shift=number) for number in range(5)), RED, QUESTION),
+}
+TOPOLOGIES = {
+    "agg": ["routing.topology=agg"],
+    "e-pd": ["routing.topology=e-pd", "engine.max_step_tokens=64"],
+    "e-pd, raw": ["routing.topology=e-pd", "routing.forward=raw"],
+    "e-pd over tcp": ["routing.topology=e-pd", "transfer.connector=tcp", "routing.local_encode=never"],
+    "e-p-d": ["routing.topology=e-p-d"],
+    "auto": ["routing.topology=auto"],
+}
+
+
+def client_of(server):
+    return openai.OpenAI(base_url=f"{server.address}/v1", api_key="none", max_retries=0, timeout=120)
+
+
+def tokens(client, parts, **options):
+    """The answer's tokens, greedy, as bytes."""
+    made = client.chat.completions.create(
+        model="tiny_vlm", messages=ask(*parts), temperature=0, max_tokens=24, logprobs=True, **options
+    )
+    return [tuple(entry.bytes) for entry in made.choices[0].logprobs.content]
+
+
+def tokens_or_code(client, parts):
+    try:
+        return tokens(client, parts)
+    except openai.APIStatusError as error:
+        return json.loads(error.response.text)["error"]["code"]
+
+
+def receipt_of(client, parts):
+    made = client.chat.completions.create(
+        model="tiny_vlm", messages=ask(*parts), temperature=0, max_tokens=4, extra_body={"chiasm": {"receipt": True}}
+    )
+    return made.model_extra["chiasm"]["receipt"]
+
+
+def counters(server):
+    with urllib.request.urlopen(f"{server.address}/metrics", timeout=30) as response:
+        lines = [line.split() for line in response.read().decode().splitlines() if not line.startswith("#")]
+    return {name: float(value) for name, value in lines if name.startswith("chiasm_worker_")}
+
+
+def until_idle(server):
+    deadline_s = time.monotonic() + 60
+    while True:
+        seen = counters(server)
+        if not any(
+            seen[f"chiasm_worker_{name}"] for name in ("running", "waiting", "open_requests", "held_embeddings")
+        ):
+            return
+        assert time.monotonic() < deadline_s, seen
+        time.sleep(0.1)
+
+
+@pytest.fixture(scope="module", params=TOPOLOGIES)
+def fleet(request):
+    settings = resolve(environment={}, overrides=["gateway.port=0", *TOPOLOGIES[request.param]]).settings
+    with background_server(settings, lambda what, share: None) as server:
+        yield request.param, server
+
+
+@pytest.fixture(scope="module")
+def expected(served):
+    with openai.OpenAI(base_url=f"{served.address}/v1", api_key="none", max_retries=0, timeout=120) as client:
+        return {name: tokens(client, parts) for name, parts in PROMPTS.items()}
+
+
+def test_tokens_are_those_of_one_process_cold_and_warm(fleet, expected):
+    name, server = fleet
+    with client_of(server) as client:
+        for _ in range(2):
+            assert {prompt: tokens(client, parts) for prompt, parts in PROMPTS.items()} == expected
+        until_idle(server)
+        counted = counters(server)
+        if name == "e-pd over tcp":
+            assert counted["chiasm_worker_taken_tensors_total"] > 0
+
+
+def test_the_receipt_says_which_way_a_request_went(fleet):
+    name, server = fleet
+    shown = picture("green", "square", shift=11)
+    with client_of(server) as client:
+        receipt = receipt_of(client, (shown, QUESTION))
+    route = receipt["route"]
+    stages = {attempt["stage"]: attempt["worker"] for attempt in route["attempts"]}
+    assert all(attempt["outcome"] == "ok" for attempt in route["attempts"])
+    if name.startswith("e-p"):
+        assert stages["encode"] == "encode-0"
+        assert stages["prefill"] == "prefill-0"
+        assert receipt["stages_s"]["encode"] > 0
+    if name == "e-p-d":
+        assert stages["decode"] == "decode-0"
+        assert receipt["stages_s"]["kv_transfer"] > 0
+    total_s = sum(receipt["stages_s"].values()) + receipt["unaccounted_s"]
+    assert total_s == pytest.approx(receipt["ttft_s"])
+
+
+def test_workers_that_are_killed_come_back_and_no_request_is_lost(fleet):
+    name, server = fleet
+    if name != "e-p-d":
+        pytest.skip("one topology will do: starting again takes time")
+    pids = server._backend.supervisor.pids
+    with client_of(server) as client:
+        before = tokens(client, (GREEN, QUESTION))
+        for pid in pids.values():
+            os.kill(pid, signal.SIGKILL)
+        deadline_s = time.monotonic() + 240
+        while (outcome := tokens_or_code(client, (GREEN, QUESTION))) != before:
+            assert outcome in ("engine_dead", "overloaded", "embedding_unavailable")
+            assert time.monotonic() < deadline_s
+            time.sleep(0.2)
+    assert set(server._backend.supervisor.pids) == set(pids)
