@@ -82,18 +82,23 @@ class AnswerExtension(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A whole answer, or one event of a stream. What other servers add is ignored."""
+    """What is read of a whole answer, or of one event of a stream."""
 
-    id: str = ""
-    object: str = ""
-    created: int = 0
-    model: str = ""
     choices: tuple[Choice, ...] | UnsetType = UNSET
     usage: WireUsage | None = None
     ec_transfer_params: dict[str, EmbeddingEntry] | None = None
     kv_transfer_params: KvParams | None = None
     chiasm: AnswerExtension | None = None
     error: FaultDetail | None = None
+
+
+class HeadedAnswer(Answer, frozen=True, kw_only=True, omit_defaults=True):
+    """What is written: with what every answer of this API repeats."""
+
+    id: str
+    object: str
+    created: int
+    model: str
 
 
 def usage_body(usage: Usage) -> WireUsage:

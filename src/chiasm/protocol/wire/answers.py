@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterable
+from typing import TypeVar
 
 import msgspec
 from msgspec import UNSET
@@ -13,6 +14,7 @@ from chiasm.protocol.wire.answer_bodies import (
     Answer,
     AnswerExtension,
     Choice,
+    HeadedAnswer,
     Said,
     WireUsage,
     logprobs_body,
@@ -24,6 +26,7 @@ from chiasm.protocol.wire.items import metadata_of
 from chiasm.protocol.wire.requests import CHAT_PATH
 from chiasm.protocol.worker import EncodeResponse
 
+AnyAnswer = TypeVar("AnyAnswer", Answer, HeadedAnswer)
 _ENCODE = msgspec.json.Encoder().encode
 _NOTHING = Said()
 _NO_TOKENS = WireUsage(prompt_tokens=0, completion_tokens=0, total_tokens=0)  # an encoder samples nothing
@@ -35,7 +38,7 @@ class AnswerEncoder:
     def __init__(self, path: str, request_id: str, model: str) -> None:
         """Take the path that was called: the two APIs differ in where the text stands."""
         self._is_chat = path == CHAT_PATH
-        self._heading = Answer(
+        self._heading = HeadedAnswer(
             id=request_id,
             object="chat.completion" if self._is_chat else "text_completion",
             created=int(time.time()),
@@ -124,7 +127,7 @@ def encode_encoded(response: EncodeResponse, request_id: str, model: str) -> byt
         entry.item_indices.append(index)
     said = Choice(index=0, message=Said("", "assistant"), finish_reason="stop", token_ids=())
     return _ENCODE(
-        Answer(
+        HeadedAnswer(
             id=request_id,
             object="chat.completion",
             created=int(time.time()),
@@ -137,7 +140,7 @@ def encode_encoded(response: EncodeResponse, request_id: str, model: str) -> byt
     )
 
 
-def _closing(event: RequestFinished, body: Answer) -> Answer:
+def _closing(event: RequestFinished, body: AnyAnswer) -> AnyAnswer:
     kv = None if event.kv is None else KvParams(do_remote_prefill=True, handle=event.kv)
     extension = AnswerExtension(spans=event.spans, num_cached_embeddings=event.usage.num_cached_embeddings)
     return msgspec.structs.replace(body, usage=usage_body(event.usage), kv_transfer_params=kv, chiasm=extension)
