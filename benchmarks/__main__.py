@@ -5,6 +5,7 @@ import signal
 import sys
 
 COMMANDS = {
+    "ec_transfer": "handing an embedding to another process",
     "engine": "embedded engine against transformers and vLLM",
     "engine_floor": "where a decode step's time goes, against the memory's speed",
     "gateway_tax": "what HTTP adds to the engine",

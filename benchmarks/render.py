@@ -23,6 +23,15 @@ TARGETS = {
     ("tiny", "float32", "first token", "vllm"): 1.25,
     **{("120m", dtype, f"decode {n}", "vllm"): 1.0 for dtype in ("float32", "bfloat16") for n in (1, 4, 16)},
 }
+# cell -> least speed of shared memory: as a share of a copy's in memory, and times the safetensors file's
+TRANSFER_TARGETS = {"1 MB": (0.6, 6.0), "1 MB, 48 in turn": (0.6, 6.0)}
+WAYS = {
+    "memcpy": "copy in memory",
+    "shm": "shared memory",
+    "tcp": "TCP, loopback",
+    "file": "file on tmpfs",
+    "safetensors": "safetensors file on tmpfs",
+}
 UNITS = {"decode_tokens_per_s": "tok/s", "output_tokens_per_s": "tok/s", "speed_per_s": "ms"}
 INTRODUCTION = """\
 # Performance
@@ -55,8 +64,11 @@ def _shown(value: float, figure: str) -> str:
 
 
 def _ratio_cell(run: dict[str, Any], cell: str, peer: str, ratio: dict[str, float]) -> str:
+    return _judged(ratio, TARGETS.get((run["model"], run["dtype"], cell, peer)))
+
+
+def _judged(ratio: dict[str, float], target: float | None) -> str:
     text = f"{ratio['median']:.2f} ({ratio['low']:.2f}-{ratio['high']:.2f})"
-    target = TARGETS.get((run["model"], run["dtype"], cell, peer))
     if target is None:
         return text
     return f"{text}, target {target:g} {'met' if ratio['median'] >= target else '**missed**'}"
@@ -131,8 +143,36 @@ def gateway_section(result: dict[str, Any]) -> str:
     return "\n".join(lines) + f"\n\nEvent streams of 256 tokens, 8 at once: {events:,.0f} events/s.\n"
 
 
+def transfer_section(result: dict[str, Any]) -> str:
+    """Tensors from one process to another."""
+    lines = [
+        f"## Handing an embedding to another process\n\n{conditions(result['machine'])}",
+        f"{result['rounds']} rounds. A hand-over is the producer's `put` and the consumer's `get`; \"checked\" adds "
+        "that the consumer hashes every byte. In cells that name a size only, the same memory is used every time and "
+        "stays in the processor's cache; \"in turn\" means that so many tensors stay offered, and a copy's targets "
+        "change likewise. The safetensors file is what vLLM's example connector writes and reads; its bytes are read "
+        'from the file only when they are used, so "checked" is the fairer comparison with it.\n',
+        "| | way | put | get | hand-over | of a copy's speed | times the safetensors file's | checked | of a checked "
+        "copy's | times the safetensors file's |",
+        "|---|---|---|---|---|---|---|---|---|---|",
+    ]
+    for cell, ways in result["transfers"].items():
+        for name, label in WAYS.items():
+            entry = ways[name]
+            columns = [f"{entry[f'{part}_s'] * 1e3:.3f} ms" for part in ("put", "get")]
+            for figure in ("hand_over", "checked"):
+                columns.append(f"{entry[f'{figure}_s'] * 1e3:.3f} ms")
+                targets = TRANSFER_TARGETS.get(cell) if (name, figure) == ("shm", "hand_over") else None
+                for index, peer in enumerate(("of_memcpy", "times_safetensors")):
+                    columns.append(_judged(entry[f"{figure}_{peer}"], targets and targets[index]))
+            lines.append(f"| {cell} | {label} | {' | '.join(columns)} |")
+    return "\n".join(lines) + "\n"
+
+
 def section(result: dict[str, Any]) -> str:
     """Choose by what the file holds."""
+    if "transfers" in result:
+        return transfer_section(result)
     if "stream" in result:
         return floor_section(result)
     return gateway_section(result) if "streams" in result else engine_section(result)
