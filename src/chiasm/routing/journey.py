@@ -43,7 +43,7 @@ class Journey:
                     job = self._job()
                     plan = self._plan(job)
                     yield RouteTaken(self._route(plan))
-                    if not await self._fan_out.run(plan.groups):
+                    if plan.groups and not await self._fan_out.run(plan.groups):
                         continue
                     try:
                         async with aclosing(self._passage.events(plan, job)) as events:

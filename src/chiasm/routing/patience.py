@@ -22,7 +22,7 @@ class Waited(Protocol):
 class Patience:
     """Bounds the waits of one call, which are entered one after the other: `with patience: await ...`.
 
-    Does what `asyncio.timeout` does with one timer for all waits of a call, since one for each token would be dear.
+    Does what `asyncio.timeout` does, with one timer for all waits of a call, since one for each token would be dear.
     A wait raises `EngineDeadError` when the worker went down meanwhile, `DeadlineExceededError` when the limit passed.
     """
 

@@ -1,6 +1,6 @@
 """When a way through the fleet is predicted to reach its first token, and whom it delays."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Sequence
 
 from chiasm.routing.costs.model import StageCosts
 from chiasm.routing.plan import EncodeGroup, fate_of
@@ -15,44 +15,53 @@ def uncovered_tokens(job: Job, costs: StageCosts, worker: str, covered: Collecti
     return costs.num_tokens(num_chars, pixels)
 
 
-def prefill_s(job: Job, fleet: FleetView, prefill: WorkerView) -> float:
-    """Seconds that a worker computes at the prompt."""
-    covered = {item.identity for item in job.items if fate_of(item, job, prefill) == "prefix"}
-    return fleet.costs.prefill_s(prefill.name, uncovered_tokens(job, fleet.costs, prefill.name, covered))
-
-
-def first_token_s(job: Job, fleet: FleetView, prefill: WorkerView, groups: Collection[EncodeGroup]) -> float:
-    """Predicted time from now to the first token: what waits there, then encoding side by side, then the prompt."""
-    ready_s = prefill.work_s + _local_encode_s(job, fleet, prefill, groups)
-    waits_s = {one.name: one.work_s for one in fleet.workers}
-    for group in groups:
-        ready_s = max(ready_s, waits_s[group.worker] + _encode_s(job, fleet, group) + fleet.costs.hop_s)
-    return ready_s + prefill_s(job, fleet, prefill)
-
-
-def strain_on_others_s(job: Job, fleet: FleetView, prefill: WorkerView, groups: Collection[EncodeGroup]) -> float:
-    """What the delay of generations that run already counts."""
-    running = {one.name: one.num_decoding for one in fleet.workers}
-    delays_s = running[prefill.name] * (prefill_s(job, fleet, prefill) + _local_encode_s(job, fleet, prefill, groups))
-    delays_s += sum(running[group.worker] * _encode_s(job, fleet, group) for group in groups)
-    return EXTERNALITY * delays_s
-
-
 def decode_strain_s(job: Job, fleet: FleetView, decode: WorkerView) -> float:
     """How much longer the answer takes for the generations that run beside it."""
     num_tokens = min(float(job.max_output_tokens), fleet.costs.output_tokens)
     return num_tokens * fleet.costs.step.per_unit_s * decode.num_decoding
 
 
-def _encode_s(job: Job, fleet: FleetView, group: EncodeGroup) -> float:
-    pixels: Mapping[str, int] = {item.identity: item.num_pixels for item in job.items}
-    return sum(fleet.costs.encode_s(group.worker, pixels[identity]) for identity in group.identities)
+class Outlook:
+    """What becomes of a request when one worker prefills it, depending on who encodes.
 
+    Attributes:
+        prefill_s: Predicted seconds of computing the prompt.
+    """
 
-def _local_encode_s(job: Job, fleet: FleetView, prefill: WorkerView, groups: Collection[EncodeGroup]) -> float:
-    """Seconds that the prefilling worker encodes on its way: what no group has."""
-    sent = {identity for group in groups for identity in group.identities}
-    left = [
-        item for item in job.items if item.identity not in sent and fate_of(item, job, prefill) in ("encode", "local")
-    ]
-    return sum(fleet.costs.encode_s(prefill.name, item.num_pixels) for item in left)
+    def __init__(self, job: Job, fleet: FleetView, prefill: WorkerView) -> None:
+        fates = {item.identity: fate_of(item, job, prefill) for item in job.items}
+        covered = {identity for identity, fate in fates.items() if fate == "prefix"}
+        num_tokens = uncovered_tokens(job, fleet.costs, prefill.name, covered)
+        self._prefill = prefill
+        self._fleet = fleet
+        self._pixels = {one.identity: one.num_pixels for one in job.items if fates[one.identity] in ("encode", "local")}
+        self.prefill_s = fleet.costs.prefill_s(prefill.name, num_tokens)
+
+    def first_token_s(self, groups: Sequence[EncodeGroup]) -> float:
+        """Predicted time from now: what waits at the workers, then encoding side by side, then the prompt."""
+        ready_s = self._prefill.work_s + self._local_s(groups)
+        if groups:
+            work_s = {one.name: one.work_s for one in self._fleet.workers}
+            ends_s = [work_s[group.worker] + self._group_s(group) + self._fleet.costs.hop_s for group in groups]
+            ready_s = max(ready_s, *ends_s)
+        return ready_s + self.prefill_s
+
+    def strain_on_others_s(self, groups: Sequence[EncodeGroup]) -> float:
+        """What the delay of generations that run already counts."""
+        delays_s = self._prefill.num_decoding * (self.prefill_s + self._local_s(groups))
+        if groups:
+            running = {one.name: one.num_decoding for one in self._fleet.workers}
+            delays_s += sum(running[group.worker] * self._group_s(group) for group in groups)
+        return EXTERNALITY * delays_s
+
+    def _group_s(self, group: EncodeGroup) -> float:
+        costs = self._fleet.costs
+        return sum(costs.encode_s(group.worker, self._pixels[identity]) for identity in group.identities)
+
+    def _local_s(self, groups: Sequence[EncodeGroup]) -> float:
+        """Seconds that the prefilling worker encodes on its way: what no group has."""
+        if not self._pixels:
+            return 0.0
+        sent = {identity for group in groups for identity in group.identities}
+        name, costs = self._prefill.name, self._fleet.costs
+        return sum(costs.encode_s(name, pixels) for identity, pixels in self._pixels.items() if identity not in sent)

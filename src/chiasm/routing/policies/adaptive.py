@@ -21,7 +21,7 @@ from chiasm.routing.plan import (
 )
 from chiasm.routing.policies.base import assembled, items_to_encode, spread, usual_groups
 from chiasm.routing.policies.least_work import by_work
-from chiasm.routing.prediction import decode_strain_s, first_token_s, strain_on_others_s
+from chiasm.routing.prediction import Outlook, decode_strain_s
 from chiasm.routing.view import FleetView, Job, WorkerView
 
 _HYSTERESIS = 0.1
@@ -107,8 +107,24 @@ def _worth_comparing(job: Job, fleet: FleetView) -> list[WorkerView]:
 
 def _ways(job: Job, fleet: FleetView, prefill: WorkerView) -> Iterator[Way]:
     """The usual way of encoding, and where workers encode for each other, two more. May raise `HandleExpiredError`."""
-    detours = int(job.prefix_owner is not None and prefill.name != job.prefix_owner)
-    yield _way(job, fleet, prefill, usual_groups(job, fleet, prefill), detours)
+    outlook = Outlook(job, fleet, prefill)
+    decode = min(decode_candidates(job, fleet, prefill), key=lambda one: one.num_decoding, default=prefill)
+    decode_s = decode_strain_s(job, fleet, decode)
+    is_elsewhere = job.prefix_owner is not None and prefill.name != job.prefix_owner
+    for groups, is_split in _groupings(job, fleet, prefill):
+        first_s = outlook.first_token_s(groups)
+        yield Way(
+            prefill=prefill,
+            groups=groups,
+            first_token_s=first_s,
+            cost_s=first_s + decode_s + outlook.strain_on_others_s(groups),
+            detours=is_elsewhere + is_split,
+        )
+
+
+def _groupings(job: Job, fleet: FleetView, prefill: WorkerView) -> Iterator[tuple[tuple[EncodeGroup, ...], bool]]:
+    """Who may encode, and whether that is other than usual: all with `prefill`, all but it."""
+    yield usual_groups(job, fleet, prefill), False
     wanted = items_to_encode(job, prefill)
     if not wanted or not encodes_itself(fleet, prefill):
         return
@@ -118,11 +134,4 @@ def _ways(job: Job, fleet: FleetView, prefill: WorkerView) -> Iterator[Way]:
         groups = spread(wanted, encoders, fleet)
         if groups not in tried and any(group.worker != prefill.name for group in groups):
             tried.add(groups)
-            yield _way(job, fleet, prefill, groups, detours + 1)
-
-
-def _way(job: Job, fleet: FleetView, prefill: WorkerView, groups: tuple[EncodeGroup, ...], detours: int) -> Way:
-    first_s = first_token_s(job, fleet, prefill, groups)
-    decode = min(decode_candidates(job, fleet, prefill), key=lambda one: one.num_decoding, default=prefill)
-    cost_s = first_s + decode_strain_s(job, fleet, decode) + strain_on_others_s(job, fleet, prefill, groups)
-    return Way(prefill=prefill, groups=groups, first_token_s=first_s, cost_s=cost_s, detours=detours)
+            yield groups, True
