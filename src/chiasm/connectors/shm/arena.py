@@ -39,15 +39,6 @@ class Address(NamedTuple):
     generation: int
 
 
-class Slot(NamedTuple):
-    """What the table says of a tensor. `offset` counts from the start of the file."""
-
-    generation: int
-    offset: int
-    num_bytes: int
-    expires_at: float
-
-
 def format_address(name: str, slot: int, generation: int) -> str:
     """Write what `parse_address` reads."""
     return f"{name}/{slot}/{generation}"
@@ -105,27 +96,24 @@ def clear_slot(memory: mmap.mmap, number: int) -> None:
     struct.pack_into("<Q", memory, _SLOT_STRIDE_BYTES * (number + 1), 0)
 
 
-def read_slot(memory: mmap.mmap, number: int) -> Slot:
-    """Return what the table says."""
-    return Slot(*_SLOT.unpack_from(memory, _SLOT_STRIDE_BYTES * (number + 1)))
+def read_slot(memory: mmap.mmap, number: int) -> tuple[int, int, int, float]:
+    """Return generation, offset from the start of the file, bytes and expiry."""
+    return _SLOT.unpack_from(memory, _SLOT_STRIDE_BYTES * (number + 1))
 
 
 def lock_slot(fd: int, number: int, *, is_shared: bool) -> bool:
     """Lock a slot for this open file: shared to read, exclusive to recycle. False when another lock forbids it."""
-    return _set_lock(fd, number, fcntl.F_RDLCK if is_shared else fcntl.F_WRLCK)
-
-
-def unlock_slot(fd: int, number: int) -> None:
-    """Undo `lock_slot`; closing the file does, too."""
-    _set_lock(fd, number, fcntl.F_UNLCK)
-
-
-def _set_lock(fd: int, number: int, kind: int) -> bool:
+    kind = fcntl.F_RDLCK if is_shared else fcntl.F_WRLCK
     try:
         fcntl.fcntl(fd, fcntl.F_OFD_SETLK, _LOCK.pack(kind, os.SEEK_SET, number, 1, 0))
     except BlockingIOError:
         return False
     return True
+
+
+def unlock_slot(fd: int, number: int) -> None:
+    """Undo `lock_slot`; closing the file does, too."""
+    fcntl.fcntl(fd, fcntl.F_OFD_SETLK, _LOCK.pack(fcntl.F_UNLCK, os.SEEK_SET, number, 1, 0))
 
 
 def create(num_bytes: int) -> tuple[str, int]:

@@ -84,8 +84,8 @@ class Producer:
         os.close(self._fd)
 
     def _holds(self, number: int, data: memoryview) -> bool:
-        slot = arena.read_slot(self._memory, number)
-        return is_equal(self._bytes[slot.offset : slot.offset + slot.num_bytes].data, data)
+        _, offset, num_bytes, _ = arena.read_slot(self._memory, number)
+        return is_equal(self._bytes[offset : offset + num_bytes].data, data)
 
     def _take(self, num_bytes: int) -> int:
         """Return the offset of free memory that is backed by pages; a slot is free then, too."""
@@ -99,18 +99,17 @@ class Producer:
                 f"No room for {num_bytes} bytes: {len(self._lent)} tensors that are no longer offered are still in use",
                 hint="Raise transfer.max_bytes",
             )
-        try:
-            self._back(self._start + offset + num_bytes)
-        except OverloadedError:
-            self._extents.give_back(offset, num_bytes)
-            raise
+        if self._start + offset + num_bytes > self._backed:
+            try:
+                self._back(self._start + offset + num_bytes)
+            except OverloadedError:
+                self._extents.give_back(offset, num_bytes)
+                raise
         return self._start + offset
 
     def _back(self, end: int) -> None:
         """Have pages up to `end`: touching memory that the system cannot back would kill the process."""
         end = -(-end // arena.PAGE_BYTES) * arena.PAGE_BYTES
-        if end <= self._backed:
-            return
         try:
             os.posix_fallocate(self._fd, self._backed, end - self._backed)
         except OSError as error:
@@ -145,8 +144,8 @@ class Producer:
         if not arena.lock_slot(self._fd, number, is_shared=False):
             return False
         arena.unlock_slot(self._fd, number)
-        slot = arena.read_slot(self._memory, number)
-        self._extents.give_back(slot.offset - self._start, slot.num_bytes)
+        _, offset, num_bytes, _ = arena.read_slot(self._memory, number)
+        self._extents.give_back(offset - self._start, num_bytes)
         self._free_slots.append(number)
         return True
 

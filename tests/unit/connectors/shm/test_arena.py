@@ -41,13 +41,13 @@ def test_slots_do_not_touch_each_other_or_the_data():
     memory = mmap.mmap(-1, arena.data_start(100))
     arena.write_head(memory, 100)
     assert arena.read_head(memory) == 100
-    slots = [arena.Slot(n + 1, 2**40 + n, n, n + 0.5) for n in range(100)]
+    slots = [(n + 1, 2**40 + n, n, n + 0.5) for n in range(100)]
     for number, slot in enumerate(slots):
         arena.write_slot(memory, number, *slot)
     arena.clear_slot(memory, 3)
     arena.renew_slot(memory, 4, 99.0)
-    slots[3] = slots[3]._replace(generation=0)
-    slots[4] = slots[4]._replace(expires_at=99.0)
+    slots[3] = (0, *slots[3][1:])
+    slots[4] = (*slots[4][:3], 99.0)
     assert [arena.read_slot(memory, number) for number in range(100)] == slots
 
 
