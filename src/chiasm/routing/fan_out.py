@@ -76,8 +76,6 @@ class FanOut:
                     own.setdefault(group.worker, {})[identity] = places[identity]
                 else:
                     joined.setdefault(flight, {})[identity] = places[identity]
-        for worker in own:
-            self._parts.fleet.get(worker)  # one that has left is found out before any call is made
         waits = [_Wait(flight, pictures, is_own=False) for flight, pictures in joined.items()]
         for worker, pictures in own.items():
             waits.append(_Wait(self._start(worker, pictures, limit_s), pictures, is_own=True))

@@ -21,6 +21,7 @@ class Fleet:
     """The members by name. All serve the same model in the same revision: the first to join says which.
 
     Attributes:
+        members: All of them, in the order in which they joined; another tuple after each change.
         embeddings: Where embeddings are known to be.
         prefixes: Who computed which start of a prompt last.
     """
@@ -29,13 +30,9 @@ class Fleet:
         self._settings = settings
         self._clock = clock
         self._members: dict[str, Member] = {}
+        self.members: tuple[Member, ...] = ()
         self.embeddings = EmbeddingIndex(clock)
         self.prefixes = PrefixOwners()
-
-    @property
-    def members(self) -> tuple[Member, ...]:
-        """All of them, in the order in which they joined."""
-        return tuple(self._members.values())
 
     def add(self, name: str, worker: Worker) -> Member:
         """Take a worker in; it gets work once a probe has shown that it answers.
@@ -47,12 +44,14 @@ class Fleet:
             raise EngineStartError(f"There is a worker '{name}' already", hint="Give each worker a name of its own.")
         self.check(name, worker.info)
         member = self._members[name] = Member(name, worker, self._clock)
+        self.members = tuple(self._members.values())
         logger.info("Worker '%s' joined: %s", name, ", ".join(worker.info.roles))
         return member
 
     def remove(self, name: str) -> Worker:
         """Forget a member, ending what it still has; the caller closes the worker. Raises `KeyError`."""
         member = self._members.pop(name)
+        self.members = tuple(self._members.values())
         member.mark_down("it was removed")
         self._forget_caches(member)
         return member.worker
@@ -99,14 +98,14 @@ class Fleet:
         member.mark_down(reason)
 
     def blame(self, name: str, error: Exception) -> None:
-        """Take note of an error that a request met at a member: one that says it is dead is believed at once."""
+        """Take note of an error that a request met at a member: one that says it is dead, or leaves, is believed."""
         member = self._members.get(name)
         if member is None:
             return
         if isinstance(error, EngineDeadError):
             self.failed(member, error.message)
-        elif isinstance(error, ShuttingDownError) and member.state == "ready":
-            member.state = "draining"
+        elif isinstance(error, ShuttingDownError):
+            member.mark_leaving()
 
     def view(self, costs: StageCosts) -> FleetView:
         """The members that take work now."""

@@ -74,7 +74,7 @@ class Journey:
     def _plan(self, job: Job) -> Plan:
         """A way that avoids what failed. Raises what to tell the caller when there is none."""
         view = self._parts.view()
-        assert self._ladder.remaining_s > 0
+        self._ladder.check_time()
         try:
             return self._parts.policy.plan(job, view)
         except (EngineDeadError, HandleExpiredError) as error:

@@ -81,6 +81,11 @@ class Member:
         if self.state != "draining":
             self.state, self.reason = "ready", ""
 
+    def mark_leaving(self) -> None:
+        """Give it no more work until a probe succeeds; what it has may finish."""
+        if self.state == "ready":
+            self.state = "down"
+
     def mark_down(self, reason: str) -> None:
         """Give it no more work, and end all waits for it now."""
         if self.state != "draining":

@@ -35,8 +35,7 @@ class Passage:
 
     async def events(self, plan: Plan, job: Job) -> AsyncGenerator[GenerateEvent, None]:
         """The answer of the worker that decodes. Raises `StageError`."""
-        as_metadata = self._parts.settings.forward == "metadata"
-        items, sent = self._pictures.sources(plan.fates, as_metadata=as_metadata)
+        items, sent = self._pictures.sources(plan.fates, as_metadata=self._forwards_metadata(plan.prefill))
         request = msgspec.structs.replace(self._request, items=items)
         expected = self._expected(plan, job)
         if plan.decode is None:
@@ -70,6 +69,11 @@ class Passage:
         self.spans += [*spans, *gaps(spans, start_s, self._parts.clock.now_s(), "kv_transfer")]
         self._ladder.passed("prefill", worker)
         return finished
+
+    def _forwards_metadata(self, worker: str) -> bool:
+        """Whether a worker gets embeddings' handles; raw media are only for those who can encode them again."""
+        roles = [one.info.roles for one in self._parts.fleet.members if one.name == worker]
+        return self._parts.settings.forward == "metadata" or not any("encode" in one for one in roles)
 
     def _call(self, request: GenerateRequest) -> GenerateRequest:
         """The request under an id of its own: no worker is to mistake a second try for the first."""

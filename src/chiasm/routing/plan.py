@@ -80,29 +80,34 @@ def encodes_itself(fleet: FleetView, prefill: WorkerView) -> bool:
     return fleet.topology in ("local", "agg", "auto") and "encode" in prefill.roles
 
 
-def fate_of(item: ItemView, job: Job, prefill: WorkerView) -> Fate:
-    """What is to become of a picture when `prefill` computes the prompt."""
+def fate_of(item: ItemView, job: Job, fleet: FleetView, prefill: WorkerView) -> Fate:
+    """What is to become of a picture when `prefill` computes the prompt.
+
+    Where encoders are apart, only an embedding on offer covers a picture: a prefilling worker whose cache had lost it
+    would otherwise do an encoder's work.
+    """
     if item.identity in job.local_only:
         return "local"
-    can_see_pixels = "encode" in prefill.roles and item.has_pixels
-    if prefill.name == job.prefix_owner and item.identity in job.prefix_items and (can_see_pixels or item.has_handle):
+    is_coverable = item.has_handle or (item.has_pixels and encodes_itself(fleet, prefill))
+    if is_coverable and prefill.name == job.prefix_owner and item.identity in job.prefix_items:
         return "prefix"
-    if item.has_handle or (can_see_pixels and prefill.name in item.holders):
+    if item.has_handle or (is_coverable and prefill.name in item.holders):
         return "embedding"
     return "encode"
 
 
-def path_of(prefill: WorkerView, fates: Mapping[str, Fate], groups: tuple[EncodeGroup, ...], job: Job) -> str:
+def path_of(prefill: WorkerView, fates: Mapping[str, Fate], groups: tuple[EncodeGroup, ...], fleet: FleetView) -> str:
     """The route's name: what is split off, in the order in which it happens."""
+    is_whole = encodes_itself(fleet, prefill)
     if groups:
         return "e-pd" if "decode" in prefill.roles else "e-p-d"
-    if job.local_only:
+    if "local" in fates.values() and not (is_whole and "decode" in prefill.roles):
         return "local-encode"
-    if fates and all(fate in ("prefix", "embedding") for fate in fates.values()):
+    if fates and "local" not in fates.values():
         return "covered"
     if "decode" not in prefill.roles:
         return "p-d"
-    return "agg" if "encode" in prefill.roles else "pd"
+    return "agg" if is_whole else "pd"
 
 
 def no_worker(stage: str, job: Job) -> EngineDeadError:

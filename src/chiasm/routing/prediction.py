@@ -29,7 +29,7 @@ class Outlook:
     """
 
     def __init__(self, job: Job, fleet: FleetView, prefill: WorkerView) -> None:
-        fates = {item.identity: fate_of(item, job, prefill) for item in job.items}
+        fates = {item.identity: fate_of(item, job, fleet, prefill) for item in job.items}
         covered = {identity for identity, fate in fates.items() if fate == "prefix"}
         num_tokens = uncovered_tokens(job, fleet.costs, prefill.name, covered)
         self._prefill = prefill

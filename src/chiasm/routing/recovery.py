@@ -64,16 +64,14 @@ class Ladder:
 
     @property
     def remaining_s(self) -> float:
-        """What is left of the request's time. Raises `DeadlineExceededError` when nothing is."""
-        left_s = self._deadline_s - self._clock.now_s()
-        if left_s <= 0:
-            raise self._last or DeadlineExceededError("The request's deadline passed")
-        return left_s
+        """What is left of the request's time; more than nothing, or raises as `check_time` does."""
+        self.check_time()
+        return self._deadline_s - self._clock.now_s()
 
-    @property
-    def has_failed(self) -> bool:
-        """Whether anything went wrong so far."""
-        return self._last is not None
+    def check_time(self) -> None:
+        """Raise what went wrong last, or else `DeadlineExceededError`, when the request's time is over."""
+        if self._clock.now_s() >= self._deadline_s:
+            raise self._last or DeadlineExceededError("The request's deadline passed")
 
     def share_s(self, num_others: int) -> float:
         """Time for a try that `num_others` could follow."""

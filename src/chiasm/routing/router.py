@@ -45,6 +45,8 @@ class Router:
         costs = CostModel()
         self.fleet = Fleet(settings, clock)
         self.health = Health(self.fleet, settings, clock)
+        self._info: WorkerInfo | None = None
+        self._info_of: object = None
         self._parts = RouterParts(
             settings=settings,
             clock=clock,
@@ -61,19 +63,16 @@ class Router:
 
     @property
     def info(self) -> WorkerInfo:
-        """The fleet as one worker: all roles its members play, the least of their limits."""
-        members = [member.info for member in self.fleet.members]
-        if not members:
+        """The fleet as one worker; that of its last members while it has none.
+
+        Raises:
+            EngineDeadError: Nobody has joined yet.
+        """
+        if self._info_of is not self.fleet.members and self.fleet.members:
+            self._info, self._info_of = _joint_info([one.info for one in self.fleet.members]), self.fleet.members
+        if self._info is None:
             raise EngineDeadError("The fleet has no members yet")
-        speakers = [one for one in members if "prefill" in one.roles or "decode" in one.roles] or members
-        return msgspec.structs.replace(
-            speakers[0],
-            name="router",
-            roles=tuple(role for role in _ROLES if any(role in one.roles for one in members)),
-            max_model_tokens=min(one.max_model_tokens for one in speakers),
-            takes_images=any(one.takes_images for one in members),
-            started_at_unix_s=min(one.started_at_unix_s for one in members),
-        )
+        return self._info
 
     def stats(self) -> WorkerStats:
         """Sums over the members. Open requests are the router's own: each is one here, wherever its stages run."""
@@ -122,3 +121,16 @@ class Router:
     def _encoders(self, ladder: Ladder) -> list[WorkerView]:
         workers = self._parts.view().workers
         return [one for one in workers if "encode" in one.roles and one.name not in ladder.failed_encoders]
+
+
+def _joint_info(infos: list[WorkerInfo]) -> WorkerInfo:
+    """All roles that any plays, and the least of the limits of those that compute prompts and tokens."""
+    speakers = [one for one in infos if "prefill" in one.roles or "decode" in one.roles] or infos
+    return msgspec.structs.replace(
+        speakers[0],
+        name="router",
+        roles=tuple(role for role in _ROLES if any(role in one.roles for one in infos)),
+        max_model_tokens=min(one.max_model_tokens for one in speakers),
+        takes_images=any(one.takes_images for one in infos),
+        started_at_unix_s=min(one.started_at_unix_s for one in infos),
+    )

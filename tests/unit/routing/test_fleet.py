@@ -4,7 +4,8 @@ import asyncio
 
 import pytest
 
-from chiasm.errors import EngineDeadError, EngineStartError, OverloadedError
+from chiasm.errors import EngineDeadError, EngineStartError, OverloadedError, ShuttingDownError
+from chiasm.protocol.generation import TokenEvent
 from chiasm.routing.router import Router
 from chiasm.settings import RoutingSettings
 from tests.unit.routing.fleets import Fleet, outcome_of, serving
@@ -169,6 +170,56 @@ def test_a_member_that_says_it_is_not_well_goes_down_and_its_requests_go_elsewhe
             assert outcome.words == expected_answer(request)
             assert asyncio.get_running_loop().time() < 1002.0
             await fleet.router.health.aclose()
+
+    run(main())
+
+
+def test_one_that_shuts_down_gets_nothing_more_and_is_taken_back_when_it_answers_again():
+    async def main():
+        async with serving("agg") as fleet:
+            fleet["w0"].faults["prefill"] = [None, ShuttingDownError("bye"), ShuttingDownError("bye")]
+            slow = ask("one two", request_id="slow")
+            task = asyncio.create_task(outcome_of(fleet, slow))
+            await fleet["w0"].started.wait()
+            fleet.router.fleet.blame("w0", ShuttingDownError("bye"))
+            assert (await outcome_of(fleet, ask("x"))).attempts == [("prefill", "w1", "ok")]
+            assert (await task).words == expected_answer(slow)
+            assert fleet.member("w0").state == "down"
+            fleet.router.start()
+            await asyncio.sleep(5.0)
+            assert fleet.member("w0").state == "ready"
+            await fleet.router.health.aclose()
+
+    run(main())
+
+
+def test_one_that_leaves_between_plan_and_call_is_a_failure_like_others():
+    async def main():
+        async with serving("e-pd") as fleet:
+            request = ask("which", picture("a"))
+            events = fleet.router.generate(request)
+            route = (await anext(events)).route
+            assert route.path == "e-pd"
+            for name in ("e0", "pd0"):
+                fleet.router.fleet.remove(name)
+                await fleet.workers.pop(name).aclose()
+            words = [event.text.strip() async for event in events if isinstance(event, TokenEvent)]
+            assert words == expected_answer(request)
+
+    run(main())
+
+
+def test_what_the_router_is_outlasts_its_last_member():
+    async def main():
+        async with serving("agg", {"w0": ALL}) as fleet:
+            info = fleet.router.info
+            assert fleet.router.info is info
+            fleet.router.fleet.remove("w0")
+            await fleet.workers.pop("w0").aclose()
+            assert fleet.router.info is info
+            assert not fleet.router.stats().is_healthy
+            fleet.add("w9", max_model_tokens=7)
+            assert fleet.router.info.max_model_tokens == 7
 
     run(main())
 

@@ -7,7 +7,7 @@ import pytest
 from chiasm.observability.receipt import attribute
 from chiasm.protocol.media import EmbeddingHandle, InlineSource
 from tests.unit.routing.fleets import TOPOLOGIES, outcome_of, serving
-from tests.unit.routing.scripted import ask, expected_answer, picture
+from tests.unit.routing.scripted import ALL, ask, expected_answer, picture
 from tests.unit.routing.virtual_time import run
 
 PATHS = {"agg": "agg", "auto": "agg", "e-pd": "e-pd", "e-p-d": "e-p-d"}
@@ -51,12 +51,50 @@ def test_prefill_gets_metadata_instead_of_pixels(topology, consumers):
     run(main())
 
 
-def test_raw_forwarding_sends_the_pixels_again():
+@pytest.mark.parametrize(("roles", "kind"), [(ALL, InlineSource), (("prefill", "decode"), EmbeddingHandle)])
+def test_raw_forwarding_sends_the_pixels_again_to_those_who_can_use_them(roles, kind):
     async def main():
-        async with serving("e-pd", forward="raw") as fleet:
-            await outcome_of(fleet, ask("which", picture("a")))
-            (sent,) = fleet["pd0"].requests + fleet["pd1"].requests
-            assert isinstance(sent.items[0].source, InlineSource)
+        async with serving("e-pd", {"e0": ("encode",), "pd0": roles}, forward="raw") as fleet:
+            outcome = await outcome_of(fleet, ask("which", picture("a")))
+            (sent,) = fleet["pd0"].requests
+            assert isinstance(sent.items[0].source, kind)
+            assert outcome.error is None
+
+    run(main())
+
+
+@pytest.mark.parametrize(("topology", "path"), [("agg", "agg"), ("auto", "agg"), ("e-pd", "pd"), ("e-p-d", "p-d")])
+def test_text_takes_the_path_without_an_encoder(topology, path):
+    async def main():
+        async with serving(topology) as fleet:
+            assert (await outcome_of(fleet, ask("which"))).route.path == path
+
+    run(main())
+
+
+def test_a_prefilling_worker_is_not_made_an_encoder_by_what_it_once_had():
+    async def main():
+        async with serving("e-pd") as fleet:
+            for index in range(3):
+                await outcome_of(fleet, ask(f"question {index}", picture("a"), request_id=f"r{index}"))
+                for name in ("pd0", "pd1"):
+                    fleet[name].cache.clear()
+                await asyncio.sleep(3600)
+            assert not fleet["pd0"].encoded + fleet["pd1"].encoded
+            assert len(fleet["e0"].encoded + fleet["e1"].encoded) <= 2
+
+    run(main())
+
+
+def test_a_whole_worker_that_had_a_picture_gets_it_by_reference_to_its_bytes():
+    async def main():
+        async with serving("agg") as fleet:
+            for index in range(3):
+                await outcome_of(fleet, ask("what", picture("a"), request_id=f"r{index}"))
+                await asyncio.sleep(3600)
+            totals = fleet.router.stats().totals
+            assert totals["encodes_local"] + totals["encodes_avoided_prefix"] + totals["encodes_avoided_embedding"] == 3
+            assert len(fleet["w0"].encoded + fleet["w1"].encoded) == totals["encodes_local"]
 
     run(main())
 

@@ -83,7 +83,8 @@ def test_without_encoders_prefill_encodes_if_it_may(name, can_encode):
     policy = make_policy(RoutingSettings(policy=name))
     view = fleet("e-pd", worker("p"), has_local_fallback=can_encode)
     if can_encode:
-        assert set(policy.plan(job(2), view).fates.values()) == {"local"}
+        plan = policy.plan(job(2), view)
+        assert (set(plan.fates.values()), plan.path) == ({"local"}, "local-encode")
     else:
         with pytest.raises(HandleExpiredError):
             policy.plan(job(2), view)

@@ -56,7 +56,7 @@ class Adaptive:
             assert refusal is not None, "a prefilling worker has a way, or a reason why not"
             raise refusal
         chosen = choose(ways)
-        reason = explain(chosen, ways, job)
+        reason = explain(chosen, ways, job, fleet)
         return assembled(job, fleet, policy=self.name, reason=reason, prefill=chosen.prefill, groups=chosen.groups)
 
 
@@ -67,9 +67,9 @@ def choose(ways: list[Way]) -> Way:
     return min(close, key=lambda one: (one.detours, one.cost_s))
 
 
-def explain(chosen: Way, ways: list[Way], job: Job) -> str:
+def explain(chosen: Way, ways: list[Way], job: Job, fleet: FleetView) -> str:
     """A sentence with the numbers that decided."""
-    name, reason = chosen.prefill.name, _what(chosen, job)
+    name, reason = chosen.prefill.name, _what(chosen, job, fleet)
     reason += f": first token predicted after {_ms(chosen.first_token_s)}"
     others = [way for way in ways if way is not chosen]
     if not others:
@@ -82,8 +82,8 @@ def explain(chosen: Way, ways: list[Way], job: Job) -> str:
     )
 
 
-def _what(way: Way, job: Job) -> str:
-    name, num_wanted = way.prefill.name, len(items_to_encode(job, way.prefill))
+def _what(way: Way, job: Job, fleet: FleetView) -> str:
+    name, num_wanted = way.prefill.name, len(items_to_encode(job, fleet, way.prefill))
     if way.groups:
         shares = ", ".join(f"{group.worker} {len(group.identities)}" for group in way.groups)
         return f"{num_wanted} pictures encoded by {shares}, prompt at {name}"
@@ -125,7 +125,7 @@ def _ways(job: Job, fleet: FleetView, prefill: WorkerView) -> Iterator[Way]:
 def _groupings(job: Job, fleet: FleetView, prefill: WorkerView) -> Iterator[tuple[tuple[EncodeGroup, ...], bool]]:
     """Who may encode, and whether that is other than usual: all with `prefill`, all but it."""
     yield usual_groups(job, fleet, prefill), False
-    wanted = items_to_encode(job, prefill)
+    wanted = items_to_encode(job, fleet, prefill)
     if not wanted or not encodes_itself(fleet, prefill):
         return
     others = [one for one in sorted(encode_candidates(job, fleet), key=by_work) if one.name != prefill.name]

@@ -37,9 +37,9 @@ class Policy(Protocol):
         ...
 
 
-def items_to_encode(job: Job, prefill: WorkerView) -> list[ItemView]:
+def items_to_encode(job: Job, fleet: FleetView, prefill: WorkerView) -> list[ItemView]:
     """Pictures that nothing covers when `prefill` computes the prompt."""
-    return [item for item in job.items if fate_of(item, job, prefill) == "encode"]
+    return [item for item in job.items if fate_of(item, job, fleet, prefill) == "encode"]
 
 
 def planned(
@@ -59,7 +59,7 @@ def usual_groups(job: Job, fleet: FleetView, prefill: WorkerView) -> tuple[Encod
     Raises:
         HandleExpiredError: Nobody is left who can.
     """
-    wanted = items_to_encode(job, prefill)
+    wanted = items_to_encode(job, fleet, prefill)
     if not wanted or encodes_itself(fleet, prefill):
         return ()
     groups = spread(wanted, encode_candidates(job, fleet), fleet)
@@ -82,7 +82,7 @@ def assembled(
 ) -> Plan:
     """A plan from its parts. Pictures that are neither covered nor in a group are left to `prefill`."""
     sent = {identity for group in groups for identity in group.identities}
-    fates = {item.identity: fate_of(item, job, prefill) for item in job.items}
+    fates = {item.identity: fate_of(item, job, fleet, prefill) for item in job.items}
     for identity, fate in fates.items():
         if fate == "encode" and identity not in sent:
             fates[identity] = "local"
@@ -90,7 +90,7 @@ def assembled(
     if decode is None and others:
         decode = min(others, key=lambda one: (one.num_decoding, one.prefill_wait_s))
     return Plan(
-        path=path_of(prefill, fates, groups, job),
+        path=path_of(prefill, fates, groups, fleet),
         policy=policy,
         reason=reason,
         prefill=prefill.name,

@@ -22,8 +22,8 @@ class Content:
         workers = prefill_candidates(job, fleet)
         idlest = least_busy(workers)
         limit_s = _OVERLOAD_FACTOR * idlest.work_s + _OVERLOAD_S
-        best = max(workers, key=lambda one: (self._worth(job, one), -one.work_s))
-        worth = self._worth(job, best)
+        best = max(workers, key=lambda one: (_worth(job, fleet, one), -one.work_s))
+        worth = _worth(job, fleet, best)
         if worth == (0, 0):
             chosen, reason = idlest, f"No worker is known to have any of it; {idlest.name} has the least to do."
         elif best.work_s > limit_s:
@@ -34,8 +34,9 @@ class Content:
             reason = f"{best.name} has {worth[0]} characters of the start and {worth[1]} of {len(job.items)} pictures."
         return planned(job, fleet, policy=self.name, reason=reason, prefill=chosen)
 
-    def _worth(self, job: Job, worker: WorkerView) -> tuple[int, int]:
-        """Characters of the start, and pictures, that the worker has."""
-        chars = job.prefix_chars if worker.name == job.prefix_owner else 0
-        has = sum(fate_of(item, job, worker) == "prefix" or worker.name in item.holders for item in job.items)
-        return chars, has
+
+def _worth(job: Job, fleet: FleetView, worker: WorkerView) -> tuple[int, int]:
+    """Characters of the start, and pictures, that the worker has."""
+    chars = job.prefix_chars if worker.name == job.prefix_owner else 0
+    has = sum(fate_of(item, job, fleet, worker) == "prefix" or worker.name in item.holders for item in job.items)
+    return chars, has

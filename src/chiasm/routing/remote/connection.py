@@ -21,7 +21,11 @@ _JSON = {"Content-Type": "application/json"}
 
 
 class WorkerConnection:
-    """All connections to one worker. Lives on the loop it was made on."""
+    """All connections to one worker. Lives on the loop it was made on.
+
+    Attributes:
+        name: What errors call the worker; its address is nobody's business.
+    """
 
     def __init__(self, address: str, token: str | None) -> None:
         """Take `http://host:port`, or `unix:` and a path. Nothing is connected yet."""
@@ -42,7 +46,6 @@ class WorkerConnection:
             skip_auto_headers=("User-Agent", "Accept-Encoding", "Accept"),
         )
         self.name = "worker"
-        """How errors call the worker; its address is nobody's business."""
 
     @asynccontextmanager
     async def post(self, request: WireRequest, timeout_s: float) -> AsyncIterator[aiohttp.ClientResponse]:

@@ -25,12 +25,11 @@ class EncodeStage:
         self.flights = Flights()
 
     def start(self, worker: str, items: Mapping[str, MediaItem], request_id: str, limit_s: float) -> Flight:
-        """Ask a worker for embeddings; the flight must be waited for at once. Raises `EngineDeadError` if it left."""
-        call = self._call(self._fleet.get(worker), items, request_id, limit_s)
-        return self.flights.start(worker, tuple(items), call)
+        """Ask a worker for embeddings; the flight must be waited for at once."""
+        return self.flights.start(worker, tuple(items), self._call(worker, items, request_id, limit_s))
 
-    async def _call(self, member: Member, items: Mapping[str, MediaItem], request_id: str, limit_s: float) -> Delivered:
-        costs, start_s = self._costs.costs(), self._clock.now_s()
+    async def _call(self, worker: str, items: Mapping[str, MediaItem], request_id: str, limit_s: float) -> Delivered:
+        member, costs, start_s = self._fleet.get(worker), self._costs.costs(), self._clock.now_s()
         work_s = sum(costs.encode_s(member.name, item.width * item.height) for item in items.values())
         request = EncodeRequest(request_id=request_id, items=tuple(items.values()), timeout_s=limit_s)
         with member.encoding.work(work_s), closing(member.patience(limit_s)) as patience, patience:
