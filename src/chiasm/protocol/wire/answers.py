@@ -119,12 +119,13 @@ class _Gathered:
 
 
 def encode_encoded(response: EncodeResponse, request_id: str, model: str) -> bytes:
-    """The body of the answer to an encode call; one entry per distinct picture."""
+    """The body of the answer to an encode call; one entry per distinct handle."""
     entries: dict[str, EmbeddingEntry] = {}
     for index, handle in enumerate(response.handles):
-        entry = entries.setdefault(handle.metadata.identity, EmbeddingEntry([], metadata_of(handle), handle))
-        assert entry.handle == handle, "one identity, one handle"
-        entry.item_indices.append(index)
+        key = handle.metadata.identity
+        if key in entries and entries[key].handle != handle:
+            key = f"{key}-{index}"
+        entries.setdefault(key, EmbeddingEntry([], metadata_of(handle), handle)).item_indices.append(index)
     said = Choice(index=0, message=Said("", "assistant"), finish_reason="stop", token_ids=())
     return _ENCODE(
         HeadedAnswer(
