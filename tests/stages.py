@@ -119,10 +119,7 @@ class Stages:
     prefill: LocalWorker
     decode: LocalWorker
     shared: SharedTensors
-
-    @property
-    def workers(self) -> list[LocalWorker]:
-        return list({id(worker): worker for worker in (self.encode, self.prefill, self.decode)}.values())
+    workers: list[LocalWorker]
 
     async def run(self, request: GenerateRequest) -> "Answer":
         """What a router does, without its choices and its recovery."""
@@ -150,14 +147,16 @@ async def staged(directory: Path, topology: str, **engine) -> AsyncIterator[Stag
     """One worker per group of letters, as in 'e-p-d', 'ep-d', or 'p-d' for a text model; 'agg' is 'epd'."""
     shared = SharedTensors()
     async with AsyncExitStack() as stack:
-        workers: dict[str, LocalWorker] = {}
+        workers: list[LocalWorker] = []
+        stages: dict[str, LocalWorker] = {}
         names = {"e": "encode", "p": "prefill", "d": "decode"}
         letters = "epd" if topology == "agg" else topology
         for group in letters.split("-"):
             worker = start(directory, tuple(names[letter] for letter in group), shared, **engine)
             stack.push_async_callback(worker.aclose)
-            workers |= {names[letter]: worker for letter in group}
-        yield Stages(workers.get("encode", workers["prefill"]), workers["prefill"], workers["decode"], shared)
+            workers.append(worker)
+            stages |= {names[letter]: worker for letter in group}
+        yield Stages(stages.get("encode", stages["prefill"]), stages["prefill"], stages["decode"], shared, workers)
 
 
 @dataclass

@@ -79,10 +79,11 @@ async def test_what_was_taken_serves_later_prompts_with_the_same_start(qwen):
     async with staged(qwen, "agg") as other:
         expected = await other.run(second)
     async with staged(qwen, "ep-epd") as stages:
-        taken = await Stages(stages.encode, stages.encode, stages.decode, stages.shared).run(first)
-        blocks = stages.decode.stats().num_cached_blocks
+        prefill, whole = stages.workers
+        taken = await Stages(prefill, prefill, whole, stages.shared, stages.workers).run(first)
+        blocks = whole.stats().num_cached_blocks
         assert blocks >= taken.end.usage.num_prompt_tokens // 16
-        answer = await collect(stages.decode, second)
+        answer = await collect(whole, second)
         assert answer.tokens == expected.tokens
         assert answer.end.usage.num_cached_tokens >= 48
-        assert stages.decode.stats().totals["decoded_items"] == 0
+        assert whole.stats().totals["decoded_items"] == 0
