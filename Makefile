@@ -49,13 +49,14 @@ format: ## Format the code and apply safe fixes
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
-bench: ## Measure engine and gateway, then render docs/performance.md (ARGS="engine --rounds 2" for one of them)
+bench: ## Measure engine, gateway and transfers, then render docs/performance.md (ARGS="engine --rounds 2" for one of them)
 	@scripts/venv embedded,bench test check
 ifdef ARGS
 	$(BIN)/python -m benchmarks $(ARGS)
 else
 	$(BIN)/python -m benchmarks engine
 	$(BIN)/python -m benchmarks gateway_tax
+	$(BIN)/python -m benchmarks ec_transfer
 	$(BIN)/python -m benchmarks render
 endif
 
