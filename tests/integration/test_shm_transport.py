@@ -1,9 +1,9 @@
 """Shared memory's own rules: views and copies, whose files are read, what a full or missing /dev/shm does."""
 
-import gc
+import fcntl
 import os
 
-import psutil
+import numpy as np
 import pytest
 
 from chiasm.connectors.shm import arena
@@ -12,26 +12,67 @@ from chiasm.errors import InvalidSettingError, OverloadedError, TransferError
 from tests.integration.test_transports import MIB, noise
 
 
-def test_many_views_become_copies_and_come_back(tmp_path):
-    ours, other = ShmTransport(max_bytes=64 * MIB), ShmTransport(max_bytes=MIB)
+@pytest.mark.parametrize(
+    ("max_bytes", "num_bytes", "num_views"),
+    [(64 * MIB, MIB, 8), (256 * MIB, MIB // 8, 64), (MIB, MIB // 4, 1), (MIB, MIB // 16, 0)],
+)
+def test_many_views_become_copies_and_come_back(max_bytes, num_bytes, num_views):
+    ours, other = ShmTransport(max_bytes=max_bytes), ShmTransport(max_bytes=MIB)
+    num_tensors = min(num_views + 12, max_bytes // num_bytes)
     try:
-        addresses = [ours.put(str(n), noise(n, MIB), ttl_s=60) for n in range(20)]
-        gc.collect()
-        num_fds = psutil.Process().num_fds()
-        taken = [other.get(address, MIB, timeout_s=5) for address in addresses]
-        assert num_fds + 8 <= psutil.Process().num_fds() <= num_fds + 10
-        for number in range(20):
+        addresses = [ours.put(str(n), noise(n, num_bytes), ttl_s=60) for n in range(num_tensors)]
+        taken = [other.get(address, num_bytes, timeout_s=5) for address in addresses]
+        for number in range(num_tensors):
             ours.drop(str(number))
-        assert len(ours._producer._lent) == 8
-        assert all(bytes(data) == noise(n, MIB) for n, data in enumerate(taken))
+        assert len(ours._producer._lent) == num_views
+        assert all(bytes(data) == noise(n, num_bytes) for n, data in enumerate(taken))
         del taken
-        ours.put("next", b"x", ttl_s=60)
+        for number in range(num_views // 16 + 1):
+            ours.put("next", bytes([number]), ttl_s=60)
         assert not ours._producer._lent
-        assert bytes(other.get(ours.put("again", noise(1, MIB), ttl_s=60), MIB, timeout_s=5)) == noise(1, MIB)
+        assert bytes(other.get(ours.put("again", b"abc", ttl_s=60), 3, timeout_s=5)) == b"abc"
     finally:
         other.close()
         ours.close()
-    assert psutil.Process().num_fds() < num_fds
+
+
+def test_whatever_is_made_of_a_view_keeps_its_memory_from_being_used_again():
+    ours = ShmTransport(max_bytes=4 * MIB)
+    try:
+        taken = ours.get(ours.put("a", noise(1, MIB), ttl_s=60), MIB, timeout_s=5)
+        ours.drop("a")
+        array = np.frombuffer(taken, np.uint16)[5:].reshape(-1, 1)
+        del taken
+        ours.put("b", noise(2, MIB), ttl_s=60)
+        assert array.tobytes() == noise(1, MIB)[10:]
+        assert len(ours._producer._lent) == 1
+        del array
+        ours.put("c", b"abc", ttl_s=60)
+        assert not ours._producer._lent
+    finally:
+        ours.close()
+
+
+def test_an_open_failure_is_a_transfer_error(monkeypatch):
+    ours = ShmTransport(max_bytes=MIB)
+    try:
+        address = ours.put("a", b"abc", ttl_s=60)
+
+        def refuse(*_):
+            raise OSError(24, "Too many open files")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "open", refuse)
+            with pytest.raises(TransferError, match="Too many open files"):
+                ours.get(address, 3, timeout_s=5)
+        assert bytes(ours.get(address, 3, timeout_s=5)) == b"abc"
+        with monkeypatch.context() as patch:
+            patch.setattr(fcntl, "fcntl", refuse)
+            with pytest.raises(TransferError, match="cannot be locked"):
+                ours.get(address, 3, timeout_s=5)
+        assert bytes(ours.get(address, 3, timeout_s=5)) == b"abc"
+    finally:
+        ours.close()
 
 
 def test_views_in_use_by_too_many_are_an_overload_not_a_wrong_answer(tmp_path):

@@ -110,7 +110,8 @@ class FileTransport:
             ) from error
 
     def _remove(self, name: str) -> None:
-        (self._folder / name).unlink(missing_ok=True)
+        with suppress(OSError):  # it expires all the same
+            (self._folder / name).unlink(missing_ok=True)
 
     def _remove_expired(self) -> None:
         for path in self._folder.glob("chiasm-*.tensor*"):

@@ -48,7 +48,7 @@ class Producer:
         self._backed = 0  # where pages end
         self._generation = 0
         self._extents = Extents(num_data_bytes, arena.PAGE_BYTES)
-        self._free_slots = deque(range(self._num_slots))
+        self._free_slots = list(range(self._num_slots))  # a stack: a slot used last is in caches and page tables
         self._lent: deque[int] = deque()  # no longer offered, but perhaps in use by readers
         self.book: OfferBook[Placed] = OfferBook(max_bytes, self._retire, time.monotonic)
         self._back(self._start + min(_PREFAULT_BYTES, max_bytes))
@@ -69,7 +69,7 @@ class Producer:
         self.book.make_room(num_bytes)
         offset = self._take(num_bytes)
         self._bytes[offset : offset + num_bytes] = np.frombuffer(data, np.uint8)
-        slot = self._free_slots.popleft()
+        slot = self._free_slots.pop()
         self._generation += 1
         arena.write_slot(self._memory, slot, self._generation, offset, num_bytes, expires_at)
         address = arena.format_address(self._name, slot, self._generation)
@@ -81,6 +81,8 @@ class Producer:
         arena.mark_removed(self._fd)
         self.book.clear()
         self._unlink()
+        self._bytes = np.empty(0, np.uint8)
+        self._memory.close()
         os.close(self._fd)
 
     def _holds(self, number: int, data: memoryview) -> bool:

@@ -16,6 +16,7 @@ from chiasm.errors import HandleExpiredError, TransferError
 
 _MIN_VIEW_BYTES = 128 * 1024
 _MAX_LEASED_SHARE = 16
+_MAX_VIEWS = 64  # each is an open file
 _MAX_IDLE_LEASES = 8
 
 
@@ -39,6 +40,7 @@ class MappedArena:
         self._idle: deque[int] = deque()  # open files without a lock
         self._returned: deque[int] = deque()  # bytes of views that have ended
         self._leased_bytes = 0
+        self._num_views = 0
 
     def __del__(self) -> None:
         for fd in getattr(self, "_idle", ()):
@@ -51,11 +53,13 @@ class MappedArena:
         try:
             fd = self._idle.pop()
         except IndexError:
-            fd, inode = arena.open_file(self._name)
-            if inode != self._inode:
-                os.close(fd)
-                raise HandleExpiredError("The process that offered the tensor is gone") from None
-        if not arena.lock_slot(fd, slot, is_shared=True):
+            fd = self._open()
+        try:
+            is_locked = arena.lock_slot(fd, slot, is_shared=True)
+        except OSError as error:
+            os.close(fd)
+            raise TransferError(f"Shared memory cannot be locked: {error.strerror}") from error
+        if not is_locked:
             self._idle.append(fd)
             raise HandleExpiredError("The tensor is no longer offered")
         return fd
@@ -78,10 +82,20 @@ class MappedArena:
         """Count a view of so many bytes, if it may be: one of any size, more up to a share of the arena."""
         while self._returned:
             self._leased_bytes -= self._returned.popleft()
-        if self._leased_bytes and self._leased_bytes + num_bytes > len(self.memory) // _MAX_LEASED_SHARE:
+            self._num_views -= 1
+        is_much = self._leased_bytes + num_bytes > len(self.memory) // _MAX_LEASED_SHARE
+        if self._num_views and (is_much or self._num_views >= _MAX_VIEWS):
             return False
         self._leased_bytes += num_bytes
+        self._num_views += 1
         return True
+
+    def _open(self) -> int:
+        fd, inode = arena.open_file(self._name)
+        if inode != self._inode:
+            os.close(fd)
+            raise HandleExpiredError("The process that offered the tensor is gone")
+        return fd
 
 
 class View(np.ndarray[Any, np.dtype[np.uint8]]):
