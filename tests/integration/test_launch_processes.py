@@ -143,6 +143,15 @@ def test_when_one_cannot_start_none_stays(program, supervisor):
     assert supervisor.pids == {}
 
 
+def test_a_real_worker_ends_cleanly(tmp_path):
+    spec = WorkerSpec(name="w", roles=("encode",), address=f"unix:{tmp_path}/w.sock")
+    process = WorkerProcess(Order(spec, SETTINGS))
+    process.wait_ready(nothing)
+    process.terminate()
+    assert process.wait(DEADLINE_S)
+    assert process._process.returncode == 0
+
+
 def test_processes_end_with_an_owner_that_is_killed(tmp_path):
     """The real worker, whose loading goes on while its owner is already dead."""
     owner = f"""

@@ -6,6 +6,7 @@ import signal
 import sys
 import threading
 from contextlib import suppress
+from io import FileIO
 
 import msgspec
 
@@ -19,10 +20,11 @@ def main() -> None:
     """Serve one worker. Standard input holds one line, the order, and stays open as long as the owner lives."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl+C is for the server, which ends its workers when it has drained
     report = _Reports()
-    order = msgspec.json.decode(sys.stdin.buffer.readline(), type=Order)
+    owner = os.fdopen(os.dup(sys.stdin.fileno()), "rb", buffering=0)  # a thread in a buffer spoils the end
+    order = msgspec.json.decode(owner.readline(), type=Order)
     configure_logging(order.settings.observability.log_level)
     stop = _Stop()
-    threading.Thread(target=_until_owner_is_gone, args=(stop,), daemon=True).start()
+    threading.Thread(target=_until_owner_is_gone, args=(owner, stop), daemon=True).start()
     try:
         serve_worker(
             order.settings,
@@ -58,8 +60,9 @@ class _Stop:
                 loop.call_soon_threadsafe(event.set)
 
 
-def _until_owner_is_gone(stop: _Stop) -> None:
-    sys.stdin.buffer.read()
+def _until_owner_is_gone(owner: FileIO, stop: _Stop) -> None:
+    while owner.read(1):
+        pass
     stop.set()
 
 
