@@ -198,7 +198,7 @@ def test_a_closed_transport_offers_and_takes_nothing(kind, tmp_path):
     assert not list(Path("/dev/shm").glob(f"chiasm-*-{os.getpid()}-*"))
 
 
-@pytest.mark.parametrize("num_bytes", [0, 1, MIB - 1, MIB + 1, 2**40])
+@pytest.mark.parametrize("num_bytes", [-1, 0, 1, MIB - 1, MIB + 1, 2**40, 2**70])
 def test_another_size_than_announced_is_refused(pair, num_bytes):
     producer, consumer = pair
     address = producer.put("a", noise(1, MIB), ttl_s=60)

@@ -69,7 +69,9 @@ class FileTransport:
 
     def get(self, address: str, num_bytes: int, *, timeout_s: float) -> Buffer:
         """See `Transport.get`. The folder is trusted to answer in time."""
-        if self._is_closed or not _NAME.fullmatch(address):
+        if self._is_closed:
+            raise TransferError("The transport is closed")
+        if not _NAME.fullmatch(address):
             raise TransferError("The address is not one of a file", hint="Use one transfer.connector everywhere")
         try:
             with _open(self._folder / address) as file:
@@ -121,7 +123,7 @@ class FileTransport:
 
 
 def _open(path: Path) -> FileIO:
-    return os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb", buffering=0)
+    return FileIO(path, opener=lambda name, flags: os.open(name, flags | os.O_NOFOLLOW | os.O_NONBLOCK))
 
 
 def _is_expired(path: Path) -> bool:

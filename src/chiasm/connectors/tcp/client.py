@@ -1,6 +1,7 @@
 """The consumer's end: connections are kept for the next tensor, and every step counts towards one deadline."""
 
 import socket
+import struct
 import time
 from collections import deque
 from threading import Lock
@@ -42,8 +43,8 @@ class Client:
             raise TransferError("The connection ended before the tensor was there") from None
         except OSError as error:
             raise TransferError(f"The connection failed: {error.strerror}") from error
-        except ValueError as error:
-            raise TransferError(f"The other end is {error}") from None
+        except (ValueError, struct.error):
+            raise TransferError("The other end is not a transport of this version, or the size is absurd") from None
 
     def close(self) -> None:
         """Close what waits; what is in use is closed after that use."""

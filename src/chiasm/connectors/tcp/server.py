@@ -14,7 +14,7 @@ MAX_CONNECTIONS = 64
 IDLE_S = 30.0
 """Time after which a connection without requests is closed; consumers give theirs up earlier."""
 _JOIN_S = 5.0
-_RETRY_S = 0.1  # after a failure to accept, for example when too many files are open
+_RETRY_S = 1.0  # after a failure to accept, for example when too many files are open
 
 
 class Server:
