@@ -25,7 +25,7 @@ def test_the_native_one_is_taken_where_it_can_be_used():
 
 
 def test_without_the_library_torch_computes_and_asking_for_native_explains(monkeypatch):
-    monkeypatch.setattr(native_decoder, "_native", None)
+    monkeypatch.setattr(native_decoder, "library", None)
     assert isinstance(make("auto", reference_model("plain")), TorchDecoder)
     with pytest.raises(EngineStartError, match="not built") as caught:
         make("native", reference_model("plain"))

@@ -21,10 +21,12 @@ from chiasm.engines.embedded.language import LanguageStages, context_tokens
 from chiasm.engines.embedded.loop import EngineLoop
 from chiasm.engines.embedded.planner import processor_revision
 from chiasm.engines.embedded.revision import model_revision
+from chiasm.engines.embedded.tower.registry import make_tower
 from chiasm.errors import EngineStartError
 from chiasm.media.prepare.base import ImagePreparer
 from chiasm.protocol.worker import Role
 from chiasm.settings import EngineSettings
+from chiasm.settings.process import return_freed_memory
 
 Progress = Callable[[str, float], None]
 """Told what is being done and how much of the start is over, from 0 to 1."""
@@ -68,6 +70,7 @@ class EmbeddedEngine:
         progress("Preparing caches", 0.9)
         self.encoder = None
         if "encode" in roles and self.preparer is not None:
+            model.vision = make_tower(model.vision, kind=settings.decoder, threads=settings.threads)
             self.encoder = Encoder(
                 self.family,
                 model,
@@ -75,6 +78,8 @@ class EmbeddedEngine:
                 model_revision=self.model_revision,
                 max_embeddings=settings.max_encode_embeddings,
             )
+        if set(roles) != {"encode", "prefill", "decode"}:
+            return_freed_memory()
         self.loop = EngineLoop(self.core, self.encoder, threads=settings.threads)
         progress("Ready", 1.0)
 

@@ -25,7 +25,8 @@ from chiasm.scheduling.scheduler import Chunk
 ALONE_PRODUCTS = 8e6
 """Multiplications of a step that one core does in about a millisecond. Waking others for less gains nothing, and costs
 where the cores have more to do."""
-_WEIGHT_DTYPES = (torch.float32, torch.bfloat16)
+WEIGHT_DTYPES = (torch.float32, torch.bfloat16)
+"""What matrices may be kept in."""
 
 
 def _load() -> ModuleType | None:
@@ -35,22 +36,23 @@ def _load() -> ModuleType | None:
         return None
 
 
-_native = _load()
+library = _load()
+"""The extension module; None where it was not built."""
 
 
 def kernels_for(head_dim: int, name: str = "") -> str | None:
     """The instruction set that would be used (`name`: that or none); None if not built, or not for this CPU or size."""
-    return None if _native is None else _native.kernels_for(head_dim, name) or None
+    return None if library is None else library.kernels_for(head_dim, name) or None
 
 
 def native_problem(model: LoadedModel) -> str | None:
     """Why `NativeDecoder` cannot take a model here; None when it can."""
-    if _native is None:
+    if library is None:
         return "it was not built when Chiasm was installed"
     head_dim, dtype = attention_shape(model.text).head_dim, model.lm_head.dtype
     if kernels_for(head_dim) is None:
         return f"it has no code for attention heads of {head_dim}"
-    return None if dtype in _WEIGHT_DTYPES else f"it has no code for weights of type {dtype}"
+    return None if dtype in WEIGHT_DTYPES else f"it has no code for weights of type {dtype}"
 
 
 class NativeDecoder:
@@ -74,7 +76,7 @@ class NativeDecoder:
             kernels: An instruction set, instead of the best.
             alone_products: Steps of fewer multiplications are computed on the caller's thread.
         """
-        assert _native is not None, "callers ask `native_problem` first"
+        assert library is not None, "callers ask `native_problem` first"
         text: Any = model.text
         self.num_layers: int = text.config.num_hidden_layers
         self.hidden_size: int = text.config.hidden_size
@@ -84,7 +86,7 @@ class NativeDecoder:
         self._tables = RotaryTables(text, frequency_axes, torch.float32)
         self._vocab_size = len(model.lm_head)
         self._stored = torch.bfloat16 if _fit_bfloat16(text.layers, model.lm_head) else torch.float32
-        self._native = _native.NativeDecoder(
+        self._native = library.NativeDecoder(
             kernels,
             threads,
             self.num_layers,
@@ -102,8 +104,8 @@ class NativeDecoder:
         self.name = f"native ({self._native.kernels})"
         for number, layer in enumerate(layer_weights(text)):
             self._set_layer(number, layer)
-        norm, head = _floats(text.norm.weight), model.lm_head.detach().to(self._stored).contiguous()
-        self._native.set_head(_address(norm), _address(head))
+        norm, head = floats(text.norm.weight), model.lm_head.detach().to(self._stored).contiguous()
+        self._native.set_head(address(norm), address(head))
 
     def rotary(self, positions: NDArray[np.int64]) -> Rotary:
         """See `Decoder`."""
@@ -124,10 +126,10 @@ class NativeDecoder:
     ) -> torch.Tensor:
         """See `Decoder`; computes in place. Raises `ValueError` for what does not fit, and `MemoryError`."""
         rows, shape = len(x), self.shape
-        _check("x", x, (rows, self.hidden_size))
-        _check("cos", rotary.cos, (rows, shape.head_dim))
-        _check("sin", rotary.sin, (rows, shape.head_dim))
-        _check("kv", kv, (self.num_layers, kv.shape[1], 2, shape.kv_heads, kv.shape[4], shape.head_dim))
+        check("x", x, (rows, self.hidden_size))
+        check("cos", rotary.cos, (rows, shape.head_dim))
+        check("sin", rotary.sin, (rows, shape.head_dim))
+        check("kv", kv, (self.num_layers, kv.shape[1], 2, shape.kv_heads, kv.shape[4], shape.head_dim))
         runs = _runs(contexts, chunks)
         deep_rows, levels = _deepstack(deepstack, self.hidden_size)
         self._native.step(
@@ -150,7 +152,7 @@ class NativeDecoder:
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
         """See `Decoder`."""
         hidden = hidden.contiguous()
-        _check("hidden", hidden, (len(hidden), self.hidden_size))
+        check("hidden", hidden, (len(hidden), self.hidden_size))
         out = torch.empty(len(hidden), self._vocab_size)
         self._native.logits(len(hidden), hidden.data_ptr(), out.data_ptr())
         return out
@@ -161,10 +163,10 @@ class NativeDecoder:
 
     def _set_layer(self, number: int, layer: LayerWeights) -> None:
         parts = (layer.qkv, layer.out, layer.gate_up, layer.down)
-        norms = [_floats(norm) for norm in (layer.input_norm, layer.post_norm, layer.q_norm, layer.k_norm)]
+        norms = [floats(norm) for norm in (layer.input_norm, layer.post_norm, layer.q_norm, layer.k_norm)]
         weights = [part.weight.to(self._stored).contiguous() for part in parts]
-        biases = [_floats(part.bias) for part in parts]
-        self._native.set_layer(number, *map(_address, (*norms, *weights, *biases)))
+        biases = [floats(part.bias) for part in parts]
+        self._native.set_layer(number, *map(address, (*norms, *weights, *biases)))
 
 
 def _fit_bfloat16(layers: torch.nn.Module, head: torch.Tensor) -> bool:
@@ -173,15 +175,18 @@ def _fit_bfloat16(layers: torch.nn.Module, head: torch.Tensor) -> bool:
     return all(torch.equal(matrix, matrix.bfloat16().to(matrix.dtype)) for matrix in matrices)
 
 
-def _floats(tensor: torch.Tensor | None) -> torch.Tensor | None:
+def floats(tensor: torch.Tensor | None) -> torch.Tensor | None:
+    """As contiguous float32."""
     return None if tensor is None else tensor.detach().float().contiguous()
 
 
-def _address(tensor: torch.Tensor | None) -> int:
+def address(tensor: torch.Tensor | None) -> int:
+    """For the extension; the caller keeps the tensor alive."""
     return 0 if tensor is None else tensor.data_ptr()
 
 
-def _check(name: str, tensor: torch.Tensor, shape: tuple[int, ...]) -> None:
+def check(name: str, tensor: torch.Tensor, shape: tuple[int, ...]) -> None:
+    """Raise `ValueError` unless a tensor is what the extension reads."""
     if tensor.shape != shape or tensor.dtype is not torch.float32 or not tensor.is_contiguous():
         raise ValueError(f"{name} must be contiguous float32 {list(shape)}, not {tensor.dtype} {list(tensor.shape)}")
 
@@ -205,5 +210,5 @@ def _deepstack(deepstack: DeepstackRows | None, hidden_size: int) -> tuple[torch
     if deepstack is None:
         return _NO_ROWS, _NO_LEVELS
     rows, levels = deepstack.rows.long().contiguous(), deepstack.levels.float().contiguous()
-    _check("deepstack", levels, (len(levels), len(rows), hidden_size))
+    check("deepstack", levels, (len(levels), len(rows), hidden_size))
     return rows, levels

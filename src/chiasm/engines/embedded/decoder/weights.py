@@ -50,17 +50,18 @@ def layer_weights(text: Any) -> Iterator[LayerWeights]:
         has_norms = getattr(attention, "q_norm", None) is not None
         yield LayerWeights(
             input_norm=layer.input_layernorm.weight.detach(),
-            qkv=_stacked(attention.q_proj, attention.k_proj, attention.v_proj),
+            qkv=stacked(attention.q_proj, attention.k_proj, attention.v_proj),
             q_norm=attention.q_norm.weight.detach() if has_norms else None,
             k_norm=attention.k_norm.weight.detach() if has_norms else None,
-            out=_stacked(attention.o_proj),
+            out=stacked(attention.o_proj),
             post_norm=layer.post_attention_layernorm.weight.detach(),
-            gate_up=_stacked(mlp.gate_proj, mlp.up_proj),
-            down=_stacked(mlp.down_proj),
+            gate_up=stacked(mlp.gate_proj, mlp.up_proj),
+            down=stacked(mlp.down_proj),
         )
 
 
-def _stacked(*modules: Any) -> Projection:
+def stacked(*modules: Any) -> Projection:
+    """One projection with the outputs of all."""
     weight = torch.cat([module.weight.detach() for module in modules])
     if modules[0].bias is None:
         return Projection(weight, None)

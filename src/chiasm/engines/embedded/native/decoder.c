@@ -1,7 +1,7 @@
 #include "decoder.h"
 
-#include <stdlib.h>
-#include <string.h>
+#include "linear.h"
+#include "memory.h"
 
 /* Queries of one key head that go over its keys together. */
 #define QUERIES_AT_ONCE 16
@@ -10,11 +10,6 @@ typedef struct {
     float *input_norm, *post_norm, *q_norm, *k_norm;
     linear qkv, out, gate_up, down;
 } layer;
-
-typedef struct {
-    void *data;
-    size_t size;
-} buffer;
 
 struct decoder {
     const kernels *k;
@@ -47,46 +42,10 @@ _Static_assert(sizeof(job) <= MOST_JOB_BYTES, "a job fits into the team's copy")
 
 /* ---- memory ---- */
 
-static void *allocate(size_t bytes) { return aligned_alloc(64, (bytes + 63) / 64 * 64 + 64); }
-
-static bool grow(buffer *b, size_t bytes) {
-    if (bytes <= b->size) return true;
-    free(b->data);
-    b->data = allocate(bytes);
-    b->size = b->data ? bytes : 0;
-    return b->data != NULL;
-}
-
-static bool copy_floats(const float *from, long count, float **to) {
-    free(*to);
-    *to = NULL;
-    if (!from) return true;
-    *to = allocate(count * sizeof(float));
-    if (*to) memcpy(*to, from, count * sizeof(float));
-    return *to != NULL;
-}
-
-static long panels_of(const decoder *d, const linear *l) { return divide_up(l->outputs, d->k->panel_outputs(l->epilogue)); }
-
-static void free_linear(linear *l) {
-    free(l->weights);
-    free(l->bias);
-    *l = (linear){0};
-}
-
 static bool make_linear(
     const decoder *d, const void *weights, const float *bias, long outputs, long inputs, epilogue epilogue, linear *l
 ) {
-    free_linear(l);
-    *l = (linear){.inputs = inputs, .outputs = outputs, .is_bf16 = d->shape.is_bf16, .epilogue = epilogue};
-    const size_t columns = panels_of(d, l) * 2 * d->k->lanes;
-    l->weights = allocate(columns * inputs * (l->is_bf16 ? 2 : 4));
-    if (!l->weights) return false;
-    d->k->pack(weights, outputs, inputs, l->is_bf16, epilogue, l->weights);
-    if (!bias) return true;
-    l->bias = allocate(columns * sizeof(float));
-    if (l->bias) d->k->pack(bias, outputs, 1, false, epilogue, l->bias);
-    return l->bias != NULL;
+    return linear_make(d->k, weights, bias, outputs, inputs, d->shape.is_bf16, epilogue, l);
 }
 
 decoder *decoder_new(const kernels *k, const decoder_shape *shape, int threads) {
@@ -110,12 +69,12 @@ void decoder_free(decoder *d) {
         linear *linears[] = {&l->qkv, &l->out, &l->gate_up, &l->down};
         for (int n = 0; n < 4; n++) {
             free(norms[n]);
-            free_linear(linears[n]);
+            linear_free(linears[n]);
         }
     }
     buffer *buffers[] = {&d->norm, &d->qkv, &d->attended, &d->active, &d->scores, &d->tiles};
     for (size_t i = 0; i < sizeof buffers / sizeof *buffers; i++) free(buffers[i]->data);
-    free_linear(&d->head);
+    linear_free(&d->head);
     free(d->final_norm);
     free(d->layers);
     free(d);
@@ -144,8 +103,6 @@ bool decoder_set_head(decoder *d, const float *norm, const void *weights) {
 }
 
 /* ---- phases; each does a range of its units ---- */
-
-typedef void (*phase)(const job *j, long first, long last, int thread);
 
 static void norm_rows(const job *j, const float *x, const float *weight, long first, long last) {
     const long width = j->d->shape.hidden;
@@ -264,26 +221,27 @@ static void add_deep(const job *j, long first, long last, int thread) {
     }
 }
 
-/* ---- dealing phases out ---- */
+/* ---- the phases' order ---- */
+
+typedef void (*phase)(const job *j, long first, long last, int thread);
 
 typedef struct {
     const job *job;
     phase phase;
-    long total, chunk;
-} dealing;
+} job_phase;
 
-static void work_on_chunk(void *context, long number, int thread) {
-    const dealing *w = context;
-    w->phase(w->job, number * w->chunk, smaller((number + 1) * w->chunk, w->total), thread);
+static void run_phase(const void *context, long first, long last, int thread) {
+    const job_phase *p = context;
+    p->phase(p->job, first, last, thread);
 }
 
-/* Chunks small enough that threads end together, and of whole `unit`s, which a kernel takes at once. */
 static void share(member *me, const job *j, phase phase, long total, long unit) {
-    const long threads = team_threads(me->team), pieces = threads == 1 ? 1 : 4 * threads;
-    long chunk = divide_up(divide_up(total, pieces), unit) * unit;
-    if (chunk * threads > total) chunk = divide_up(total, threads); /* better narrow work than none for some */
-    dealing w = {j, phase, total, chunk};
-    if (total) team_share(me, divide_up(total, chunk), work_on_chunk, &w);
+    const job_phase p = {j, phase};
+    team_deal(me, total, unit, run_phase, &p);
+}
+
+static void share_panels(member *me, const job *j, phase phase, const linear *l) {
+    share(me, j, phase, linear_panels(j->d->k, l), 4);
 }
 
 static void run_layers(const void *shared, member *me) {
@@ -293,13 +251,13 @@ static void run_layers(const void *shared, member *me) {
     for (j.number = 0; j.number < d->shape.num_layers; j.number++) {
         const layer *l = j.layer = &d->layers[j.number];
         share(me, &j, input_norm, rows, 1);
-        share(me, &j, project, panels_of(d, &l->qkv), 4);
+        share_panels(me, &j, project, &l->qkv);
         share(me, &j, place, j.num_tiles, 1);
         share(me, &j, attend, units, 1);
-        share(me, &j, add_attended, panels_of(d, &l->out), 4);
+        share_panels(me, &j, add_attended, &l->out);
         share(me, &j, post_norm, rows, 1);
-        share(me, &j, gate_up, panels_of(d, &l->gate_up), 4);
-        share(me, &j, add_down, panels_of(d, &l->down), 4);
+        share_panels(me, &j, gate_up, &l->gate_up);
+        share_panels(me, &j, add_down, &l->down);
         if (j.number < j.step.num_levels) share(me, &j, add_deep, j.step.num_deep, 1);
     }
 }
@@ -307,7 +265,7 @@ static void run_layers(const void *shared, member *me) {
 static void run_head(const void *shared, member *me) {
     const job *j = shared;
     share(me, j, final_norm, j->step.rows, 1);
-    share(me, j, head, panels_of(j->d, &j->d->head), 4);
+    share_panels(me, j, head, &j->d->head);
 }
 
 /* ---- a step ---- */

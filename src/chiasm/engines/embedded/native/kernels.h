@@ -10,8 +10,9 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* What happens to a product before it is stored. SWIGLU: outputs come in pairs, silu(first) x second is stored. */
-typedef enum { STORE, ADD, SWIGLU } epilogue;
+/* What happens to a product before it is stored. SWIGLU: outputs come in pairs, silu(first) x second is stored. GELU is
+ * the exact one, the others its approximations by tanh and by x sigmoid(1.702 x). */
+typedef enum { STORE, ADD, SWIGLU, GELU, GELU_TANH, GELU_SIGMOID } epilogue;
 
 typedef struct {
     void *weights; /* packed, see `pack`; owned */
@@ -34,6 +35,20 @@ typedef struct {
     float scale;
 } attention;
 
+/* Attention of some tokens to all of a segment, for one head. Queries are scaled so that 2^(query x key) is a weight. */
+typedef struct {
+    const float *queries; /* [rows, dim] */
+    const float *keys;    /* in panels of 2 x lanes, within a panel [dim, 2 x lanes] */
+    const float *values;  /* [num_keys, dim] */
+    float *out;           /* rows `out_stride` apart */
+    float *scratch;       /* `mix_scratch(dim)` floats */
+    size_t out_stride;
+    long rows, num_keys, dim; /* at most MIX_ROWS rows */
+} mixing;
+
+enum { MIX_ROWS = 24, MIX_KEYS = 128 };
+static inline long mix_scratch(long dim) { return MIX_ROWS * (MIX_KEYS + dim + 2); }
+
 typedef struct {
     const char *name;
     long lanes; /* floats per vector; head sizes must be a multiple */
@@ -48,6 +63,9 @@ typedef struct {
     /* Rotate pairs (i, i + dim / 2) in place. */
     void (*rotate)(float *x, const float *cosine, const float *sine, long dim);
     void (*attend)(const attention *a);
+    /* (x - mean(x)) / deviation(x) x weight + bias; `out` may be `x`. */
+    void (*layer_norm)(const float *x, const float *weight, const float *bias, long width, float eps, float *out);
+    void (*mix)(const mixing *m);
 } kernels;
 
 /* The table of that name ("" takes the best for this CPU and head size); NULL when this build or this CPU lacks it. */

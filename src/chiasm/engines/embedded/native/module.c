@@ -1,13 +1,11 @@
-/* Python's side: one type, `NativeDecoder`. Arrays come as addresses; the caller (native_decoder.py) checks their types
- * and sizes, this file what would lead outside of them. The GIL is released while anything is computed. */
-#define PY_SSIZE_T_CLEAN
-#define Py_LIMITED_API 0x030b0000
-#include <Python.h>
+/* Python's side of the decoder, `NativeDecoder`, and the module. Arrays come as addresses; the caller
+ * (native_decoder.py) checks their types and sizes, this file what would lead outside of them. The GIL is released while
+ * anything is computed. */
+#include "module.h"
+
 #include <errno.h>
 
 #include "decoder.h"
-
-typedef unsigned long long address;
 
 typedef struct {
     PyObject_HEAD
@@ -15,8 +13,6 @@ typedef struct {
     const kernels *kernels;
     bool is_busy; /* a call is under way without the GIL */
 } object;
-
-static void *pointer(address a) { return (void *)(uintptr_t)a; }
 
 static decoder *begin(object *self) {
     if (!self->decoder) PyErr_SetString(PyExc_ValueError, "the decoder is closed");
@@ -217,16 +213,19 @@ static PyMethodDef functions[] = {
     {NULL, NULL, 0, NULL},
 };
 
-static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "_native", "The decoder in C.", -1, functions,
+static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "_native", "Decoder and vision tower in C.", -1, functions,
                                     NULL, NULL, NULL, NULL};
+
+/* Takes the reference to `type`. */
+static bool add_type(PyObject *m, const char *name, PyObject *type) {
+    const bool is_added = m && type && PyModule_AddObjectRef(m, name, type) >= 0;
+    Py_XDECREF(type);
+    return is_added;
+}
 
 PyMODINIT_FUNC PyInit__native(void) {
     PyObject *m = PyModule_Create(&module);
-    PyObject *type = m ? PyType_FromSpec(&spec) : NULL;
-    if (!type || PyModule_AddObjectRef(m, "NativeDecoder", type) < 0) {
-        Py_XDECREF(m);
-        m = NULL;
-    }
-    Py_XDECREF(type);
-    return m;
+    if (add_type(m, "NativeDecoder", PyType_FromSpec(&spec)) && add_type(m, "NativeTower", new_tower_type())) return m;
+    Py_XDECREF(m);
+    return NULL;
 }

@@ -78,6 +78,30 @@ void team_share(member *me, long chunks, void (*work)(void *, long, int), void *
         else sched_yield(); /* perhaps to the thread that holds the last chunk */
 }
 
+typedef struct {
+    void (*work)(const void *, long, long, int);
+    const void *context;
+    long total, chunk;
+} dealing;
+
+static void work_on_chunk(void *context, long number, int thread) {
+    const dealing *d = context;
+    const long first = number * d->chunk, last = first + d->chunk;
+    d->work(d->context, first, last < d->total ? last : d->total, thread);
+}
+
+static long divide_up(long a, long b) { return (a + b - 1) / b; }
+
+void team_deal(
+    member *me, long total, long unit, void (*work)(const void *, long, long, int), const void *context
+) {
+    const long threads = team_threads(me->team), pieces = threads == 1 ? 1 : 4 * threads;
+    long chunk = divide_up(divide_up(total, pieces), unit) * unit;
+    if (chunk * threads > total) chunk = divide_up(total, threads); /* better narrow work than none for some */
+    dealing d = {work, context, total, chunk};
+    if (total) team_share(me, divide_up(total, chunk), work_on_chunk, &d);
+}
+
 /* Wait for a job after number `seen` and copy it; false when there will be none. */
 static bool next_job(team *t, uint64_t *seen, unsigned char *job, member *me, void (**body)(const void *, member *)) {
     for (int spins = 0; spins < SPINS_BEFORE_SLEEP; spins++) {

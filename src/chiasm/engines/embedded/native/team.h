@@ -36,4 +36,11 @@ void team_run(team *t, void (*body)(const void *job, member *me), const void *jo
 /* A phase: `work` is called once per chunk, 0 .. chunks - 1, on any thread. */
 void team_share(member *me, long chunks, void (*work)(void *context, long chunk, int thread), void *context);
 
+/* A phase over 0 .. total - 1: `work` gets ranges small enough that threads end together, and of whole `unit`s, which a
+ * kernel takes at once. */
+void team_deal(
+    member *me, long total, long unit, void (*work)(const void *context, long first, long last, int thread),
+    const void *context
+);
+
 #endif

@@ -1,0 +1,1 @@
+"""Vision towers over patches: what the Qwen-VL families encode pictures with."""
