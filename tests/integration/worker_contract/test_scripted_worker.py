@@ -290,11 +290,11 @@ async def test_connections_are_used_again_and_survive_their_being_closed_when_id
     socket = listener("tcp", tmp_path)
     async with served(FakeWorker(), socket, keep_alive_s=0.2):
         client = await RemoteWorker.connect(address_of(socket))
-        pool = client._connection._session.connector
+        pool = client._connection
         for _ in range(3):
             assert await read(client, request()) == ("one two three", None)
-            assert sum(map(len, pool._conns.values())) == 1, "one connection, used again"
-        held = next(iter(pool._conns.values()))[0][0]
-        await until(lambda: not held.is_connected())  # the server has closed it
+            assert len(pool._idle) == len(pool._channels) == 1, "one connection, used again"
+        await until(lambda: not pool._channels)  # the server has closed it
+        assert not pool._idle
         assert await read(client, request()) == ("one two three", None)
         await client.aclose()

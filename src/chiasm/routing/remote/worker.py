@@ -75,13 +75,13 @@ class RemoteWorker:
     async def generate(self, request: GenerateRequest) -> AsyncGenerator[GenerateEvent, None]:
         """See `Worker`."""
         call, num_choices = encode_request(request, self._info.model), request.sampling.n
-        async with self._connection.post(call, request.timeout_s) as response:
+        async with self._connection.post(call, request.timeout_s) as channel:
             if not request.stream:
-                for event in decode_whole(await self._connection.whole(response), num_choices):
+                for event in decode_whole(await self._connection.whole(channel), num_choices):
                     yield event
                 return
             decoder, is_finished = StreamDecoder(num_choices), False
-            while data := await response.content.readany():
+            while data := await channel.read():
                 for event in decoder.feed(data):
                     is_finished = isinstance(event, RequestFinished)
                     yield event
@@ -93,8 +93,8 @@ class RemoteWorker:
     async def encode(self, request: EncodeRequest) -> EncodeResponse:
         """See `Worker`."""
         call = encode_request(request, self._info.model)
-        async with self._connection.post(call, request.timeout_s) as response:
-            return decode_encoded(await self._connection.whole(response), len(request.items))
+        async with self._connection.post(call, request.timeout_s) as channel:
+            return decode_encoded(await self._connection.whole(channel), len(request.items))
 
     async def aclose(self) -> None:
         """Let go of the worker, which lives on; requests still open end with `EngineDeadError`."""
