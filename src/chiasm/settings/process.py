@@ -5,6 +5,7 @@ operations sleep while they wait for each other: a thread that spins keeps the c
 doubles the time beside one busy process; on a machine of one's own sleeping costs a tenth (docs/experiments.md).
 """
 
+import ctypes
 import os
 
 ALLOCATOR_VARIABLES = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(8 * 2**30)}
@@ -21,3 +22,10 @@ def prepare_threads() -> None:
     """Set what still takes effect in a running process that has not imported torch."""
     for name, value in THREAD_VARIABLES.items():
         os.environ.setdefault(name, value)
+
+
+def return_freed_memory() -> None:
+    """Let go of what was freed, all the same: for what is large and will not be needed again. Does nothing off glibc."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)

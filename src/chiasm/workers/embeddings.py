@@ -10,7 +10,7 @@ from chiasm.connectors.base import ITEM_SIZE_BYTES, Buffer, check_embedding
 from chiasm.connectors.local import LocalConnector
 from chiasm.engines.embedded.encoder import Encoded, EncodeJob
 from chiasm.engines.embedded.engine import EmbeddedEngine
-from chiasm.errors import ChiasmError, UnsupportedFeatureError, UnsupportedMediaError
+from chiasm.errors import ChiasmError, HandleExpiredError, UnsupportedFeatureError, UnsupportedMediaError
 from chiasm.media.decoding import PictureDecoder
 from chiasm.media.item_errors import naming_item
 from chiasm.media.prepare.base import ImagePreparer
@@ -102,10 +102,9 @@ class EmbeddingSource:
                 source = item.source
                 return await self._shared(key, index, clock, "transfer", lambda: self._take(source, item, preparer))
             if self._engine.encoder is None:
-                raise UnsupportedFeatureError(
-                    f"Media item {index}: this worker encodes no pictures",
-                    hint="Send it an embedding's handle, or send the item to a worker with the role encode.",
-                    item=index,
+                raise HandleExpiredError(  # not the caller's fault: it was thought to be covered here
+                    "this worker has no embedding of it, and makes none",
+                    hint="Send the handle of an embedding, or send the item to a worker with the role encode.",
                 )
             return await self._shared(
                 key, index, clock, "encode_queue", lambda: self._encode(item, preparer, index, clock)

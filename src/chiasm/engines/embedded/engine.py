@@ -4,6 +4,7 @@ Prompts are planned on the callers' threads; embeddings are taken in as checked 
 on the loop's thread.
 """
 
+import gc
 import os
 from collections.abc import Callable, Collection
 from pathlib import Path
@@ -78,7 +79,8 @@ class EmbeddedEngine:
                 model_revision=self.model_revision,
                 max_embeddings=settings.max_encode_embeddings,
             )
-        if set(roles) != {"encode", "prefill", "decode"}:
+        if self.language is None or self.encoder is None:
+            gc.collect()  # models are full of cycles
             return_freed_memory()
         self.loop = EngineLoop(self.core, self.encoder, threads=settings.threads)
         progress("Ready", 1.0)
