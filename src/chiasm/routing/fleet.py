@@ -107,13 +107,14 @@ class Fleet:
         elif isinstance(error, ShuttingDownError):
             member.mark_leaving()
 
-    def view(self, costs: StageCosts) -> FleetView:
+    def view(self, costs: StageCosts, text_per_s: float) -> FleetView:
         """The members that take work now."""
         return FleetView(
             workers=tuple(_views(one for one in self._members.values() if one.state == "ready")),
             topology=self._settings.topology,
             costs=costs,
             has_local_fallback=self._settings.local_encode == "fallback",
+            text_per_s=text_per_s,
         )
 
     def _forget_caches(self, member: Member) -> None:

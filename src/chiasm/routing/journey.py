@@ -64,6 +64,8 @@ class Journey:
 
     @contextmanager
     def _counted(self) -> Iterator[None]:
+        if not self._request.items:
+            self._parts.texts.see(self._start_s)
         with self._parts.opened():
             try:
                 yield

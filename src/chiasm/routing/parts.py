@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from chiasm.routing.clock import Clock
+from chiasm.routing.costs.arrivals import Arrivals
 from chiasm.routing.costs.model import CostModel
 from chiasm.routing.fleet import Fleet
 from chiasm.routing.policies.base import Policy
@@ -32,7 +33,13 @@ def _nothing_yet() -> Counter[str]:
 
 @dataclass(kw_only=True)
 class RouterParts:
-    """The router's parts. `counts` are totals since the start, by name; `num_open` requests are under way."""
+    """The router's parts, and what it counts.
+
+    Attributes:
+        counts: Totals since the start, by name.
+        texts: Requests without pictures.
+        num_open: Requests under way.
+    """
 
     settings: RoutingSettings
     clock: Clock
@@ -42,11 +49,12 @@ class RouterParts:
     encode: EncodeStage
     generate: GenerateStage
     counts: Counter[str] = field(default_factory=_nothing_yet)
+    texts: Arrivals = field(default_factory=Arrivals)
     num_open: int = 0
 
     def view(self) -> FleetView:
         """The fleet as policies see it now."""
-        return self.fleet.view(self.costs.costs())
+        return self.fleet.view(self.costs.costs(), self.texts.per_s(self.clock.now_s()))
 
     @contextmanager
     def opened(self) -> Iterator[None]:

@@ -54,6 +54,23 @@ class Outlook:
             delays_s += sum(running[group.worker] * self._group_s(group) for group in groups)
         return EXTERNALITY * delays_s
 
+    def strain_on_texts_s(self, groups: Sequence[EncodeGroup]) -> float:
+        """What the delay of requests without pictures that will come meanwhile counts.
+
+        One goes to the worker that is free first, so that texts wait only while all are busy: until the least busy is
+        free, half that time on average. Their seconds count by as much more as their own work is less.
+        """
+        if not self._pixels or not self._fleet.text_per_s:
+            return 0.0
+        busy_s = {one.name: one.work_s for one in self._fleet.workers if "prefill" in one.roles}
+        before_s = min(busy_s.values())
+        busy_s[self._prefill.name] += self._local_s(groups) + self.prefill_s
+        for group in groups:
+            if group.worker in busy_s:
+                busy_s[group.worker] += self._group_s(group)
+        waited_s = self._fleet.text_per_s * (min(busy_s.values()) ** 2 - before_s**2) / 2
+        return waited_s * max(1.0, (self._local_s(()) + self.prefill_s) / self._fleet.costs.text_prefill_s)
+
     def _group_s(self, group: EncodeGroup) -> float:
         costs = self._fleet.costs
         return sum(costs.encode_s(group.worker, self._pixels[identity]) for identity in group.identities)

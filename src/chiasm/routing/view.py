@@ -80,9 +80,14 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FleetView(msgspec.Struct, frozen=True, kw_only=True):
-    """The workers that take work now, in the order in which they joined."""
+    """The workers that take work now, in the order in which they joined.
+
+    Attributes:
+        text_per_s: Requests without pictures that come in a second.
+    """
 
     workers: tuple[WorkerView, ...]
     topology: Topology = "auto"
     costs: StageCosts = StageCosts()
     has_local_fallback: bool = True
+    text_per_s: float = 0.0

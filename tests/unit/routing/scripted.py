@@ -84,9 +84,12 @@ class ScriptedWorker:
     'drop' and 'die' happen after the first token. None is no fault.
     """
 
-    def __init__(self, name, tensors, roles=ALL, *, encode_s=0.04, prefill_s=0.02, step_s=0.005, **info) -> None:
+    def __init__(
+        self, name, tensors, roles=ALL, *, encode_s=0.04, prefill_s=0.02, step_s=0.005, hop_s=0.0, **info
+    ) -> None:
         self.name, self.tensors = name, tensors
         self.encode_s, self.prefill_s, self.step_s = encode_s, prefill_s, step_s
+        self.hop_s = hop_s
         self.faults: dict[str, list] = {"encode": [], "prefill": [], "decode": []}
         self.is_dead = False
         self.is_closed = False
@@ -131,6 +134,7 @@ class ScriptedWorker:
 
     async def encode(self, request):
         with self._open(request.request_id):
+            await asyncio.sleep(self.hop_s)
             start_s = self._now_s()
             fault = await self._fault("encode")
             for item in request.items:
@@ -142,6 +146,7 @@ class ScriptedWorker:
     async def generate(self, request):
         self.requests.append(request)
         with self._open(request.request_id):
+            await asyncio.sleep(self.hop_s)
             start_s = self._now_s()
             spans = []
             if request.kv is None:

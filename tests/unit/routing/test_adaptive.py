@@ -2,6 +2,7 @@
 
 import asyncio
 
+import msgspec
 import pytest
 
 from chiasm.routing.costs.line import Coefficients
@@ -72,6 +73,15 @@ def test_of_equals_the_owner_of_any_start_is_taken():
 def test_text_goes_past_media():
     for load in ({"encode_wait_s": 0.2}, {"prefill_wait_s": 0.2}):
         assert plan_of(job(), worker("a", **load), worker("b")).prefill == "b"
+
+
+def test_where_texts_come_often_one_worker_is_kept_free_of_media():
+    view = fleet("auto", worker("a"), worker("b"), costs=COSTS)
+    assert shares(Adaptive().plan(job(4), view)) == {"a": 2, "b": 2}
+    busy = msgspec.structs.replace(view, text_per_s=5.0)
+    assert Adaptive().plan(job(4), busy).groups == ()
+    rare = msgspec.structs.replace(view, text_per_s=0.2)
+    assert Adaptive().plan(job(4), rare).groups
 
 
 def test_running_generations_count_against_a_worker():

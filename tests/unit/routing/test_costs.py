@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chiasm.observability.receipt import Span
+from chiasm.routing.costs.arrivals import Arrivals
 from chiasm.routing.costs.line import Coefficients, Line
 from chiasm.routing.costs.model import PRIOR_ENCODE, CostModel, StageCosts
 from chiasm.routing.costs.spans import busy_s, gaps
@@ -82,6 +83,15 @@ def test_averages_follow():
     assert costs.step.at(4) == pytest.approx(0.02, rel=0.05)
     assert costs.prefill_s("a", 100) == pytest.approx(0.3, rel=0.05)
     assert costs.num_tokens(300, [10_000, 10_000]) == pytest.approx(200, rel=0.05)
+
+
+def test_a_rate_rises_with_arrivals_and_fades_without():
+    arrivals = Arrivals()
+    assert arrivals.per_s(100.0) == 0.0
+    for index in range(400):
+        arrivals.see(100.0 + index / 5)
+    assert arrivals.per_s(180.0) == pytest.approx(5.0, rel=0.1)
+    assert arrivals.per_s(280.0) < 0.01
 
 
 def test_estimates_need_no_knowledge():

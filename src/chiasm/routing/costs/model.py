@@ -17,6 +17,7 @@ PRIOR_PREFILL = Coefficients(0.004, 0.02 / _TYPICAL_TOKENS)
 PRIOR_STEP = Coefficients(0.004, 0.001)
 PRIOR_HOP_S = 0.002
 PRIOR_OUTPUT_TOKENS = 64.0
+PRIOR_TEXT_PREFILL_S = 0.02
 PRIOR_TOKENS_OF_CHARS = Coefficients(8.0, 0.25)
 PRIOR_TOKENS_OF_PIXELS = Coefficients(0.0, 1.0 / 784.0)
 
@@ -30,6 +31,7 @@ class StageCosts(msgspec.Struct, frozen=True, kw_only=True):
         step: One decode step; units are running generations.
         hop_s: A call for embeddings, besides the work that it asks for.
         output_tokens: Length of an answer, on average.
+        text_prefill_s: Computing the prompt of a request without pictures, on average.
     """
 
     encode: Mapping[str, Coefficients] = {}
@@ -39,6 +41,7 @@ class StageCosts(msgspec.Struct, frozen=True, kw_only=True):
     step: Coefficients = PRIOR_STEP
     hop_s: float = PRIOR_HOP_S
     output_tokens: float = PRIOR_OUTPUT_TOKENS
+    text_prefill_s: float = PRIOR_TEXT_PREFILL_S
     tokens_of_chars: Coefficients = PRIOR_TOKENS_OF_CHARS
     tokens_of_pixels: Coefficients = PRIOR_TOKENS_OF_PIXELS
 
@@ -68,6 +71,7 @@ class CostModel:
         self._pictures = Line(PRIOR_TOKENS_OF_PIXELS, _TYPICAL_PIXELS)
         self._hop_s = PRIOR_HOP_S
         self._output_tokens = PRIOR_OUTPUT_TOKENS
+        self._text_prefill_s = PRIOR_TEXT_PREFILL_S
         self._costs: StageCosts | None = None
 
     def costs(self) -> StageCosts:
@@ -81,6 +85,7 @@ class CostModel:
                 step=self._step.coefficients(),
                 hop_s=self._hop_s,
                 output_tokens=self._output_tokens,
+                text_prefill_s=self._text_prefill_s,
                 tokens_of_chars=self._text.coefficients(),
                 tokens_of_pixels=self._pictures.coefficients(),
             )
@@ -98,6 +103,11 @@ class CostModel:
         prior = self._prefill_any.coefficients()
         self._prefill.setdefault(worker, Line(prior, _TYPICAL_TOKENS)).see(num_tokens, seconds)
         self._prefill_any.see(num_tokens, seconds)
+        self._costs = None
+
+    def see_text_prefill(self, seconds: float) -> None:
+        """A prompt without pictures was computed."""
+        self._text_prefill_s = _KEPT * self._text_prefill_s + (1 - _KEPT) * seconds
         self._costs = None
 
     def see_step(self, num_running: int, seconds: float) -> None:

@@ -1,8 +1,9 @@
 """The way that is predicted to finish first.
 
 Ways differ in who prefills and in who encodes: the prefilling worker on its way, others, or several side by side. What
-a way costs is the predicted time to the first token, what the answer's decoding will be slower for company, and half
-of the delay that generations elsewhere suffer from it. A way that leaves the usual path must gain a tenth, so that
+a way costs is the predicted time to the first token, what the answer's decoding will be slower for company, half of
+the delay that generations elsewhere suffer from it, and what requests without pictures that come meanwhile will wait,
+so that they find a worker that is not busy with media. A way that leaves the usual path must gain a tenth, so that
 noise in the predictions does not send pictures to and fro.
 """
 
@@ -30,13 +31,13 @@ _MAX_ENCODERS = 8
 
 
 class Way(msgspec.Struct, frozen=True, kw_only=True):
-    """One of the ways compared. `detours` counts in how many respects it leaves the usual path."""
+    """One of the ways compared. `is_split` says that it leaves the usual way of encoding."""
 
     prefill: WorkerView
     groups: tuple[EncodeGroup, ...]
     first_token_s: float
     cost_s: float
-    detours: int
+    is_split: bool
 
 
 class Adaptive:
@@ -61,10 +62,14 @@ class Adaptive:
 
 
 def choose(ways: list[Way]) -> Way:
-    """The cheapest, or the cheapest of those with fewer detours that come close to it."""
-    best = min(ways, key=lambda one: one.cost_s)
-    close = [one for one in ways if best.cost_s >= (1.0 - _HYSTERESIS) * one.cost_s and one.detours <= best.detours]
-    return min(close, key=lambda one: (one.detours, one.cost_s))
+    """The cheapest; but the cheapest of the usual ways when a split one gains too little on it."""
+    best = min(ways, key=_cost)
+    usual = min((way for way in ways if not way.is_split), key=_cost)
+    return usual if best.cost_s >= (1.0 - _HYSTERESIS) * usual.cost_s else best
+
+
+def _cost(way: Way) -> float:
+    return way.cost_s
 
 
 def explain(chosen: Way, ways: list[Way], job: Job, fleet: FleetView) -> str:
@@ -74,7 +79,7 @@ def explain(chosen: Way, ways: list[Way], job: Job, fleet: FleetView) -> str:
     others = [way for way in ways if way is not chosen]
     if not others:
         return f"{reason}; there is no other way."
-    other = min(others, key=lambda one: one.cost_s)
+    other = min(others, key=_cost)
     where = f"at {other.prefill.name}" if other.prefill.name != name else "there"
     sharing = f" with {len(other.groups)} encoding" if other.groups else ""
     return (
@@ -110,15 +115,14 @@ def _ways(job: Job, fleet: FleetView, prefill: WorkerView) -> Iterator[Way]:
     outlook = Outlook(job, fleet, prefill)
     decode = min(decode_candidates(job, fleet, prefill), key=lambda one: one.num_decoding, default=prefill)
     decode_s = decode_strain_s(job, fleet, decode)
-    is_elsewhere = job.prefix_owner is not None and prefill.name != job.prefix_owner
     for groups, is_split in _groupings(job, fleet, prefill):
         first_s = outlook.first_token_s(groups)
         yield Way(
             prefill=prefill,
             groups=groups,
             first_token_s=first_s,
-            cost_s=first_s + decode_s + outlook.strain_on_others_s(groups),
-            detours=is_elsewhere + is_split,
+            cost_s=first_s + decode_s + outlook.strain_on_others_s(groups) + outlook.strain_on_texts_s(groups),
+            is_split=is_split,
         )
 
 

@@ -88,6 +88,8 @@ class GenerateStage:
         prefill_s = busy_s(finished.spans, ("prefill",))
         if prefill_s and request.kv is None:
             self._costs.see_prefill(member.name, usage.num_prompt_tokens - usage.num_cached_tokens, prefill_s)
+            if not request.items:
+                self._costs.see_text_prefill(prefill_s)
             self._costs.see_text(expected.num_chars, usage.num_prompt_tokens - usage.num_visual_tokens)
         encode_s = busy_s(finished.spans, ENCODE_STAGES)
         if encode_s and expected.num_pictures:
