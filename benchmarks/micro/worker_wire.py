@@ -1,20 +1,24 @@
 """Time what the wire costs between a gateway and a worker that answers at once: per token, per call, per picture.
 
 Run: python benchmarks/micro/worker_wire.py --tokens 2000 --rounds 5
-The worker is called directly ("local") or in another process over a Unix socket or TCP. Prints the fastest round, and
-the CPU time of both processes in it: on a busy machine only these mean something.
+The worker is called directly ("local") or in another process: over a Unix socket, over TCP, over a Unix socket by
+aiohttp's client instead of ours. Prints the least of all rounds: on a busy machine only that means something.
 """
 
 import argparse
 import asyncio
+import io
 import os
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from pathlib import Path
+from typing import Any, cast
 
+import aiohttp
 import psutil
 import uvloop
 
@@ -22,6 +26,7 @@ from benchmarks.instant_gateway import InstantWorker
 from chiasm.launch.server import address_of, bind, bind_unix, serve_app
 from chiasm.protocol.generation import (
     ChatPrompt,
+    GenerateEvent,
     GenerateRequest,
     ItemPart,
     Message,
@@ -32,11 +37,14 @@ from chiasm.protocol.generation import (
     Usage,
 )
 from chiasm.protocol.media import InlineSource, MediaItem, SpoolSource
-from chiasm.protocol.wire import CHAT_PATH, AnswerEncoder, StreamDecoder, decode_request, encode_request
+from chiasm.protocol.wire import CHAT_PATH, AnswerEncoder, StreamDecoder, decode_request, decode_whole, encode_request
 from chiasm.routing.remote import RemoteWorker
 from chiasm.workers.server import WorkerServerLimits, create_worker_app
 
 CONCURRENCY = (1, 16)
+NUM_CALLS = 32
+Way = tuple[Any, psutil.Process | None]
+Costs = tuple[float, float, float]
 
 
 async def serve(address: str) -> None:
@@ -89,14 +97,43 @@ def cpu_s(process: psutil.Process | None) -> float:
     return sum(process.cpu_times()[:2]) if process else 0.0
 
 
-async def timed(worker, process, asked: GenerateRequest, concurrency: int, rounds: int) -> tuple[float, float, float]:
-    """Wall, own CPU and worker's CPU seconds of the fastest round, in which `concurrency` requests run."""
-    best = (float("inf"), 0.0, 0.0)
+class AiohttpWorker:
+    """What the contract's own client is compared with: the same codec over aiohttp's."""
+
+    def __init__(self, address: str) -> None:
+        self._session = aiohttp.ClientSession(
+            connector=aiohttp.UnixConnector(address.removeprefix("unix:"), keepalive_timeout=3.0),
+            cookie_jar=aiohttp.DummyCookieJar(),
+            auto_decompress=False,
+            skip_auto_headers=("User-Agent", "Accept-Encoding", "Accept"),
+        )
+
+    async def generate(self, asked: GenerateRequest) -> AsyncGenerator[GenerateEvent, None]:
+        path, body = encode_request(asked, "instant")
+        timeout = aiohttp.ClientTimeout(total=asked.timeout_s)
+        async with self._session.post("http://worker" + path, data=io.BytesIO(body), timeout=timeout) as response:
+            if not asked.stream:
+                for event in decode_whole(await response.read(), asked.sampling.n):
+                    yield event
+                return
+            decoder = StreamDecoder(asked.sampling.n)
+            while data := await response.content.readany():
+                for event in decoder.feed(data):
+                    yield event
+
+    async def aclose(self) -> None:
+        await self._session.close()
+
+
+async def compare(ways: dict[str, Way], asked: GenerateRequest, concurrency: int, rounds: int) -> dict[str, Costs]:
+    """Wall, own CPU and worker's CPU seconds of each way's cheapest round; rounds of different ways alternate."""
+    best = dict.fromkeys(ways, (float("inf"),) * 3)
     for _ in range(rounds):
-        own_s, its_s, start_s = time.process_time(), cpu_s(process), time.perf_counter()
-        await asyncio.gather(*(drain(worker, asked) for _ in range(concurrency)))
-        wall_s = time.perf_counter() - start_s
-        best = min(best, (wall_s, time.process_time() - own_s, cpu_s(process) - its_s))
+        for name, (worker, process) in ways.items():
+            own_s, its_s, start_s = time.process_time(), cpu_s(process), time.perf_counter()
+            await asyncio.gather(*(drain(worker, asked) for _ in range(concurrency)))
+            costs = time.perf_counter() - start_s, time.process_time() - own_s, cpu_s(process) - its_s
+            best[name] = cast("Costs", tuple(map(min, best[name], costs)))
     return best
 
 
@@ -133,27 +170,27 @@ SOURCES: dict[str, InlineSource | SpoolSource | None] = {
 }
 
 
+def show(what: str, costs: dict[str, Costs], scale: float) -> None:
+    for name, (wall_s, own_s, its_s) in costs.items():
+        print(f"{what:22} {name:8} {wall_s * scale:8.1f} us wall, ", end="")
+        print(f"{own_s * scale:8.1f} us CPU here, {its_s * scale:8.1f} us CPU there")
+
+
 async def main(num_tokens: int, rounds: int) -> None:
     codec(num_tokens)
     async with AsyncExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory())
-        ways = {"local": (InstantWorker(), None)}
-        ways["unix"] = await stack.enter_async_context(remote(f"{folder}/w"))
+        ways: dict[str, Way] = {"local": (InstantWorker(), None)}
+        ways["unix"] = unix = await stack.enter_async_context(remote(f"{folder}/w"))
         ways["tcp"] = await stack.enter_async_context(remote("tcp"))
-        for name, (worker, process) in ways.items():
-            for concurrency in CONCURRENCY:
-                wall_s, own_s, its_s = await timed(worker, process, request(num_tokens), concurrency, rounds)
-                scale = 1e6 / num_tokens / concurrency
-                print(f"{name:6} {concurrency:3} streams: {wall_s * scale:7.2f} us/token wall, ", end="")
-                print(f"{own_s * scale:7.2f} us CPU here, {its_s * scale:7.2f} us CPU there")
-            for what, source in SOURCES.items():
-                asked = request(1, stream=False, source=source)
-                wall_s, own_s, its_s = await timed(worker, process, asked, 32, rounds)
-                print(
-                    f"{name:6} call, {what:14}: {wall_s / 32e-6:8.1f} us wall, {own_s / 32e-6:8.1f} us CPU here, ",
-                    end="",
-                )
-                print(f"{its_s / 32e-6:8.1f} us CPU there")
+        ways["aiohttp"] = (AiohttpWorker(f"{folder}/w"), unix[1])
+        stack.push_async_callback(ways["aiohttp"][0].aclose)
+        for concurrency in CONCURRENCY:
+            costs = await compare(ways, request(num_tokens), concurrency, rounds)
+            show(f"token, {concurrency} streams", costs, 1e6 / num_tokens / concurrency)
+        for name, source in SOURCES.items():
+            asked = request(1, stream=False, source=source)
+            show(f"call, {name}", await compare(ways, asked, NUM_CALLS, rounds), 1e6 / NUM_CALLS)
 
 
 if __name__ == "__main__":
