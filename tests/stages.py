@@ -2,16 +2,14 @@
 
 import asyncio
 import random
-import threading
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from msgspec.structs import replace
 
-from chiasm.errors import HandleExpiredError, OverloadedError, TransferError
 from chiasm.protocol.generation import (
     ChatPrompt,
     GenerateRequest,
@@ -28,72 +26,8 @@ from chiasm.protocol.media import MediaItem
 from chiasm.protocol.worker import EncodeRequest
 from chiasm.settings import EngineSettings, MediaSettings, TransferSettings
 from chiasm.workers.local import LocalWorker
+from tests.memory_transport import MemoryTransport, SharedTensors
 from tests.numeric.test_engine import media_item, picture
-
-
-class SharedTensors:
-    """What all `MemoryTransport`s of a test offer, and switches to break it."""
-
-    def __init__(self) -> None:
-        self.lock = threading.Lock()
-        self.offers: dict[str, tuple[bytes, float]] = {}
-        self.is_full = False
-        self.get_delay_s = 0.0
-        self.put_delay_s = 0.0
-        self.corrupt = False
-        self.num_puts = 0
-        self.num_gets = 0
-
-
-class MemoryTransport:
-    """A `Transport` over a dictionary."""
-
-    kind = "memory"
-
-    def __init__(self, shared: SharedTensors) -> None:
-        self._shared = shared
-        self._mine: set[str] = set()
-        self.is_closed = False
-
-    @property
-    def num_offered(self) -> int:
-        with self._shared.lock:
-            now_s = time.monotonic()
-            return sum(key in self._mine and ends_s > now_s for key, (_, ends_s) in self._shared.offers.items())
-
-    def put(self, key, data, *, ttl_s):
-        self._shared.num_puts += 1
-        time.sleep(self._shared.put_delay_s)
-        if self._shared.is_full:
-            raise OverloadedError("told to be full")
-        with self._shared.lock:
-            self._shared.offers[key] = (bytes(data), time.monotonic() + ttl_s)
-            self._mine.add(key)
-        return f"at {key}"
-
-    def get(self, address, num_bytes, *, timeout_s):
-        self._shared.num_gets += 1
-        time.sleep(min(self._shared.get_delay_s, timeout_s))
-        if self._shared.get_delay_s > timeout_s:
-            raise TransferError("too late")
-        with self._shared.lock:
-            data, ends_s = self._shared.offers.get(address.removeprefix("at "), (b"", 0.0))
-        if ends_s < time.monotonic():
-            raise HandleExpiredError("not offered any more")
-        if len(data) != num_bytes:
-            raise TransferError("not whole")
-        return memoryview(bytes(len(data)) if self._shared.corrupt else data)
-
-    def drop(self, key):
-        with self._shared.lock:
-            if key in self._mine:
-                self._shared.offers.pop(key, None)
-                self._mine.discard(key)
-
-    def close(self):
-        for key in [*self._mine]:
-            self.drop(key)
-        self.is_closed = True
 
 
 def start(directory: Path, roles=("encode", "prefill", "decode"), shared=None, transfer=None, **engine) -> LocalWorker:
@@ -218,14 +152,6 @@ async def idle(worker: LocalWorker, timeout_s: float = 20) -> None:
             return
         assert time.monotonic() < deadline_s, f"still held: {held}"
         await asyncio.sleep(0.005)
-
-
-async def until(condition: Callable[[], object], timeout_s: float = 60) -> None:
-    """Wait for something to come true."""
-    deadline_s = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline_s, "it never happened"
-        await asyncio.sleep(0.001)
 
 
 def slow_forward(worker: LocalWorker, monkeypatch, delay_s: float) -> None:

@@ -18,8 +18,9 @@ from chiasm.errors import (
 )
 from chiasm.protocol.worker import EncodeRequest
 from chiasm.settings import TransferSettings
+from tests.conditions import until
 from tests.numeric.random_models import build
-from tests.stages import Stages, ask, collect, idle, pictures, slow_forward, staged, until
+from tests.stages import Stages, ask, collect, idle, pictures, slow_forward, staged
 
 
 @pytest.fixture(scope="module")

@@ -7,8 +7,10 @@ import pytest
 from msgspec.structs import replace
 
 from chiasm.protocol.worker import EncodeRequest
+from tests.conditions import until
+from tests.memory_transport import SharedTensors
 from tests.numeric.random_models import build
-from tests.stages import SharedTensors, ask, collect, idle, pictures, slow_forward, start, until
+from tests.stages import ask, collect, idle, pictures, slow_forward, start
 
 
 @pytest.fixture(scope="module")

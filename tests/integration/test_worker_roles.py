@@ -10,8 +10,9 @@ from msgspec.structs import replace
 from chiasm.engines.embedded.families.qwen_vl import QwenVL
 from chiasm.errors import ChiasmError, EngineStartError, InvalidRequestError, UnsupportedFeatureError
 from chiasm.protocol.worker import EncodeRequest
+from tests.memory_transport import SharedTensors
 from tests.numeric.random_models import build
-from tests.stages import SharedTensors, ask, collect, idle, pictures, staged, start
+from tests.stages import ask, collect, idle, pictures, staged, start
 
 
 @pytest.fixture(scope="module")

@@ -25,7 +25,7 @@ def prepare_threads() -> None:
 
 
 def return_freed_memory() -> None:
-    """Let go of what was freed, all the same: for what is large and will not be needed again. Does nothing off glibc."""
+    """Let go of what was freed, all the same: for what is large and was needed once. Does nothing without glibc."""
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
         trim(0)

@@ -13,6 +13,7 @@ from chiasm.media.decoding import PictureDecoder
 from chiasm.media.prepare.base import ImagePreparer
 from chiasm.observability.receipt import StageClock
 from chiasm.protocol.generation import GenerateEvent, GenerateRequest
+from chiasm.protocol.media import EmbeddingHandle
 from chiasm.protocol.worker import EncodeRequest, EncodeResponse, Role, WorkerInfo, WorkerStats
 from chiasm.settings import EngineSettings, MediaSettings, TransferSettings
 from chiasm.workers.deadline import until
@@ -43,6 +44,7 @@ class LocalWorker:
         self._mover = mover
         self._info = info
         self._embeddings = EmbeddingSource(engine, connector, decoder, mover)
+        self._num_encode_calls = 0
         self._generations: Generations | None = None
         if engine.language is not None:
             kv = KvExchange(engine.language, mover, max_held_kv_bytes)
@@ -121,7 +123,7 @@ class LocalWorker:
             num_pinned_blocks=core.pool.num_pinned if core else 0,
             num_cached_embeddings=self._connector.num_stored,
             num_held_embeddings=self._connector.num_held,
-            num_open_requests=generations.num_open if generations else 0,
+            num_open_requests=self._num_encode_calls + (generations.num_open if generations else 0),
             num_offered_tensors=self._mover.num_offered,
             totals={
                 **(core.totals if core else {}),
@@ -148,17 +150,25 @@ class LocalWorker:
         """See `Worker`. The embeddings stay in the cache, unheld, until room is needed."""
         require_role("encode", self._info.roles, "encode media")
         clock = StageClock()
-        async with until(asyncio.get_running_loop().time() + request.timeout_s):
-            held = await self._embeddings.hold_all(enumerate(request.items), clock)
-            try:
-                handles = held.handles
-                if self._mover.can_move:
-                    offers = await asyncio.gather(*(self._embeddings.offer(one, clock) for one in handles.values()))
-                    handles = {handle.key: handle for handle in offers}
-            finally:
-                self._embeddings.release(held.handles.values())
+        self._num_encode_calls += 1
+        try:
+            async with until(asyncio.get_running_loop().time() + request.timeout_s):
+                handles = await self._encoded(request, clock)
+        finally:
+            self._num_encode_calls -= 1
         keys = (self._engine.embedding_key(item.identity) for item in request.items)
         return EncodeResponse(handles=tuple(handles[key] for key in keys), spans=tuple(clock.spans))
+
+    async def _encoded(self, request: EncodeRequest, clock: StageClock) -> dict[str, EmbeddingHandle]:
+        """Handles by key, good for other workers where there is a transport."""
+        held = await self._embeddings.hold_all(enumerate(request.items), clock)
+        try:
+            if not self._mover.can_move:
+                return held.handles
+            offers = await asyncio.gather(*(self._embeddings.offer(one, clock) for one in held.handles.values()))
+            return {handle.key: handle for handle in offers}
+        finally:
+            self._embeddings.release(held.handles.values())
 
     async def aclose(self) -> None:
         """See `Worker`."""

@@ -1,0 +1,98 @@
+import asyncio
+import time
+
+import pytest
+
+from chiasm.errors import HandleExpiredError, LayoutMismatchError, TransferError
+from chiasm.protocol.media import EmbeddingHandle, EmbeddingMetadata
+from chiasm.settings import TransferSettings
+from chiasm.workers.transfers import TensorMover
+from tests.conditions import until
+from tests.memory_transport import MemoryTransport, SharedTensors
+
+DATA = bytes(range(16))
+
+
+def handle(address: str, connector: str = "memory") -> EmbeddingHandle:
+    metadata = EmbeddingMetadata(
+        identity="a" * 64,
+        num_embeddings=2,
+        shape=(2, 2),
+        dtype="float32",
+        model_revision="m",
+        processor_revision="p",
+        checksum="c",
+    )
+    return EmbeddingHandle(connector=connector, key="k", address=address, metadata=metadata)
+
+
+@pytest.fixture
+def shared():
+    return SharedTensors()
+
+
+@pytest.fixture
+def mover(shared):
+    mover = TensorMover(MemoryTransport(shared), TransferSettings(ttl_s=50, timeout_s=5))
+    yield mover
+    mover.close()
+
+
+async def test_what_is_offered_can_be_taken_until_it_is_dropped(mover, shared):
+    offer = await mover.offer("k", DATA)
+    assert offer.connector == "memory"
+    assert 40 < offer.expires_at_s - time.time() <= 50
+    assert await mover.take(handle(offer.address), 16, bytes) == DATA
+    assert (mover.num_offered, mover.num_taken, mover.taken_bytes) == (1, 1, 16)
+    mover.drop("k")
+    await until(lambda: not shared.offers)
+    with pytest.raises(HandleExpiredError):
+        await mover.take(handle(offer.address), 16, bytes)
+
+
+async def test_sizes_and_kinds_that_do_not_fit_are_refused_before_anything_moves(mover, shared):
+    with pytest.raises(LayoutMismatchError):
+        await mover.take(handle("at k"), 20, bytes)
+    with pytest.raises(TransferError, match="pigeon"):
+        await mover.take(handle("at k", "pigeon"), 16, bytes)
+    assert shared.num_gets == 0
+
+
+async def test_what_the_check_finds_wrong_is_not_counted_as_taken(mover):
+    offer = await mover.offer("k", DATA)
+
+    def check(data):
+        raise LayoutMismatchError("no good")
+
+    with pytest.raises(LayoutMismatchError):
+        await mover.take(handle(offer.address), 16, check)
+    assert mover.num_taken == 0
+
+
+@pytest.mark.parametrize("is_fresh", [True, False])
+async def test_an_offer_nobody_waits_for_is_withdrawn_if_it_is_nobody_elses(mover, shared, is_fresh):
+    shared.put_delay_s = 0.2
+    task = asyncio.create_task(mover.offer("k", DATA, is_fresh=is_fresh))
+    await until(lambda: shared.num_puts)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    await until(lambda: shared.num_drops if is_fresh else shared.offers)
+    assert bool(shared.offers) is not is_fresh
+
+
+async def test_without_a_transport_a_handle_leads_nowhere():
+    mover = TensorMover(None, TransferSettings())
+    assert (mover.can_move, mover.num_offered) == (False, 0)
+    with pytest.raises(HandleExpiredError):
+        await mover.take(handle("at k"), 16, bytes)
+    mover.close()
+
+
+async def test_closing_closes_the_transport_and_later_drops_are_harmless(shared):
+    transport = MemoryTransport(shared)
+    mover = TensorMover(transport, TransferSettings())
+    await mover.offer("k", DATA)
+    mover.close()
+    assert transport.is_closed
+    assert not shared.offers
+    mover.drop("k")
