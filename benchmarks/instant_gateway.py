@@ -8,6 +8,7 @@ from collections.abc import AsyncGenerator
 import uvloop
 
 from chiasm.gateway import create_app
+from chiasm.launch.memory import settle
 from chiasm.launch.server import address_of, bind, serve_app
 from chiasm.media.ingest import MediaIngest
 from chiasm.protocol.generation import (
@@ -69,6 +70,7 @@ class InstantWorker:
 
 
 async def main() -> None:
+    settle()
     settings = resolve(values={"gateway.port": int(sys.argv[1])}).settings
     listener = bind(settings.gateway.host, settings.gateway.port)
     app = create_app(InstantWorker(), MediaIngest(settings.media, None), settings.gateway)

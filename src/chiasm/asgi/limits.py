@@ -2,10 +2,17 @@
 
 import asyncio
 from types import TracebackType
+from typing import TYPE_CHECKING
 
-from starlette.types import Receive
+from starlette.types import Receive, Scope
 
 from chiasm.errors import ChiasmError, DeadlineExceededError, RequestCancelledError, RequestTooLargeError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+ON_DISCONNECT = "chiasm.disconnect"
+"""ASGI extension: call it with what to call when the client leaves, or with None; cheaper than a task that waits."""
 
 
 class RequestLimits:
@@ -20,6 +27,7 @@ class RequestLimits:
         self._started_s = 0.0
         self._interruption: ChiasmError | None = None
         self._watcher: asyncio.Task[None] | None = None
+        self._on_disconnect: Callable[[Callable[[], None] | None], None] | None = None
 
     @property
     def remaining_s(self) -> float:
@@ -37,9 +45,13 @@ class RequestLimits:
             self._interruption = error
             self._stop_at(asyncio.get_running_loop().time())
 
-    def watch(self, receive: Receive) -> None:
+    def watch(self, receive: Receive, scope: Scope) -> None:
         """From now on notice the client's leaving. The body must have been read: nothing else may call `receive`."""
-        self._watcher = asyncio.create_task(self._until_disconnect(receive))
+        self._on_disconnect = scope.get("extensions", {}).get(ON_DISCONNECT)
+        if self._on_disconnect is not None:
+            self._on_disconnect(lambda: self.interrupt(_client_left()))
+        else:
+            self._watcher = asyncio.create_task(self._until_disconnect(receive))
 
     async def __aenter__(self) -> "RequestLimits":
         self._started_s = asyncio.get_running_loop().time()
@@ -52,6 +64,8 @@ class RequestLimits:
     ) -> None:
         if self._watcher is not None:
             self._watcher.cancel()
+        elif self._on_disconnect is not None:
+            self._on_disconnect(None)
         try:
             await self._scope.__aexit__(kind, error, trace)
         except TimeoutError as expired:

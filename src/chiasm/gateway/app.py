@@ -1,11 +1,14 @@
 """The ASGI application: which path leads where."""
 
+from typing import Any
+
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from chiasm.asgi.auth import Authentication
 from chiasm.errors import ChiasmError
@@ -23,14 +26,31 @@ from chiasm.protocol.worker import Worker
 from chiasm.settings import GatewaySettings
 
 
+class _Application(Starlette):
+    """Starlette, with a short way to the endpoints that answer all their own errors."""
+
+    def __init__(self, direct: dict[str, ASGIApp], **options: Any) -> None:
+        super().__init__(**options)
+        self._direct = direct
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        direct = self._direct.get(scope["path"]) if scope["type"] == "http" and scope["method"] == "POST" else None
+        await (super().__call__ if direct is None else direct)(scope, receive, send)
+
+
 def create_app(worker: Worker, ingest: Ingest, settings: GatewaySettings) -> Starlette:
     """Build the application. The caller owns worker and ingest and closes them after the server has stopped.
 
     `app.state.gateway` is the `chiasm.gateway.state.Gateway`; its `drain` begins a graceful stop.
     """
     gateway = Gateway(worker, ingest, settings)
-    app = Starlette(
-        routes=_routes(gateway),
+    endpoints = {
+        "/v1/chat/completions": GenerationEndpoint(gateway, ChatDialect()),
+        "/v1/completions": GenerationEndpoint(gateway, CompletionDialect()),
+    }
+    app = _Application(
+        {path: Authentication(endpoint, settings.api_keys) for path, endpoint in endpoints.items()},
+        routes=[*(Route(path, end, methods=["POST"]) for path, end in endpoints.items()), *_routes(gateway)],
         middleware=[Middleware(Authentication, api_keys=settings.api_keys)],
         exception_handlers={HTTPException: _http_fault, ChiasmError: _error, Exception: _internal},
     )
@@ -41,10 +61,7 @@ def create_app(worker: Worker, ingest: Ingest, settings: GatewaySettings) -> Sta
 
 def _routes(gateway: Gateway) -> list[Route]:
     models, health, debug = ModelRoutes(gateway), HealthRoutes(gateway), DebugRoutes(gateway)
-    chat, completions = GenerationEndpoint(gateway, ChatDialect()), GenerationEndpoint(gateway, CompletionDialect())
     return [
-        Route("/v1/chat/completions", chat, methods=["POST"]),
-        Route("/v1/completions", completions, methods=["POST"]),
         Route("/v1/models", models.list),
         Route("/v1/models/{id:path}", models.entry),
         Route("/health", health.health),

@@ -1,7 +1,6 @@
 """One machine: settings to a model, in this process or in others, a gateway and a listening socket."""
 
 import asyncio
-import gc
 import signal
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -13,6 +12,7 @@ from chiasm.gateway import create_app
 from chiasm.gateway.state import Ingest
 from chiasm.launch.backend import Backend
 from chiasm.launch.engine import Progress, start_worker
+from chiasm.launch.memory import settle
 from chiasm.launch.server import address_of, bind, serve_app
 from chiasm.media.ingest import MediaIngest
 from chiasm.protocol.worker import Worker
@@ -104,8 +104,7 @@ class LocalServer:
 def serve(settings: Settings, progress: Progress, on_ready: Callable[[LocalServer], None]) -> None:
     """Run a server in this thread until SIGTERM or SIGINT; a second signal ends the drain at once."""
     server = LocalServer(settings, progress)
-    gc.collect()
-    gc.freeze()  # what a loaded model consists of need not be walked again and again
+    settle()
 
     async def until_signal() -> None:
         stop, task, loop = asyncio.Event(), asyncio.current_task(), asyncio.get_running_loop()

@@ -11,8 +11,8 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from chiasm.asgi.admission import Admission
+from chiasm.asgi.http.connection import Connection
 from chiasm.errors import EngineError, InvalidSettingError
-from chiasm.launch.connection import BoundedConnection
 from chiasm.observability.logs import LOGGER
 
 _BACKLOG = 2048
@@ -180,7 +180,7 @@ def _configuration(app: ASGIApp, times: ServingTimes) -> uvicorn.Config:
     return uvicorn.Config(
         app,
         loop="none",  # the caller's
-        http=BoundedConnection,
+        http=Connection,  # type: ignore[arg-type]  # uvicorn asks for no more than a protocol with `shutdown`
         ws="none",
         lifespan="off",
         access_log=False,

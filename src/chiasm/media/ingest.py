@@ -16,7 +16,7 @@ import msgspec
 
 from chiasm.errors import DeadlineExceededError, MediaError, MediaTooLargeError
 from chiasm.media.budget import EarlyLook, RequestBudget
-from chiasm.media.data_url import decode_data_url
+from chiasm.media.data_url import decode_data_url, decode_payload
 from chiasm.media.fetch.client import HttpFetcher
 from chiasm.media.fetch.files import read_file
 from chiasm.media.fetch.policy import HttpUrl, UrlPolicy
@@ -35,6 +35,7 @@ __all__ = ["MediaIngest", "MediaReference"]
 
 logger = logging.getLogger(__name__)
 _Result = TypeVar("_Result")
+_Loaded = tuple[bytes, str | None, tuple[str, Header]]
 
 
 class _Wanted(msgspec.Struct, frozen=True):
@@ -130,9 +131,8 @@ class MediaIngest:
     ) -> MediaItem:
         span = nullcontext() if clock is None else clock.stage("fetch", wanted.index)
         with naming_item(wanted.index, wanted.param), span:
-            data, label = await self._bytes(wanted.source, EarlyLook(budget, wanted.position))
+            data, label, (identity, header) = await self._load(wanted.source, EarlyLook(budget, wanted.position))
             budget.take_bytes(wanted.position, len(data))
-            identity, header = await self._in_pool(_inspect, data)
             budget.take_picture(wanted.position, header)
             source = InlineSource(data) if lease is None else await self._in_pool(lease.hold, identity, data)
         _log_mislabelled(wanted.index, label, header.format)
@@ -145,18 +145,26 @@ class MediaIngest:
             source=source,
         )
 
-    async def _bytes(self, source: DataUrl | FileUrl | HttpUrl, look: EarlyLook) -> tuple[bytes, str | None]:
-        """The encoded bytes and the media type they are said to be of."""
+    async def _load(self, source: DataUrl | FileUrl | HttpUrl, look: EarlyLook) -> _Loaded:
+        """The encoded bytes, the media type they are said to be of, and what they are."""
         if isinstance(source, DataUrl):
-            return await self._in_pool(decode_data_url, source.url, self._settings.max_item_bytes), source.label
+            return await self._in_pool(_decoded, source, self._settings.max_item_bytes)
         if isinstance(source, FileUrl):
             root, limit = self._settings.allowed_root, self._settings.max_item_bytes
-            return await self._in_pool(read_file, source.url, root, limit), None
+            data = await self._in_pool(read_file, source.url, root, limit)
+            return data, None, await self._in_pool(_inspect, data)
         download = await self._fetcher.fetch(source, look)
-        return download.data, download.label
+        return download.data, download.label, await self._in_pool(_inspect, download.data)
 
     async def _in_pool(self, work: Callable[..., _Result], *arguments: object) -> _Result:
         return await asyncio.get_running_loop().run_in_executor(self._pool, work, *arguments)
+
+
+def _decoded(source: DataUrl, max_bytes: int) -> _Loaded:
+    """All that a data URL needs, so that it changes threads once."""
+    payload = source.payload
+    data = decode_data_url(source.url, max_bytes) if payload is None else decode_payload(payload, max_bytes)
+    return data, source.label, _inspect(data)
 
 
 def _inspect(data: bytes) -> tuple[str, Header]:

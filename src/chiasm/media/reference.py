@@ -13,11 +13,16 @@ _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]{0,15}):")
 
 
 class MediaReference(msgspec.Struct, frozen=True):
-    """One medium as a request names it. `param` is the JSON pointer of `url` in the request."""
+    """One medium as a request names it. `param` is the JSON pointer of `url` in the request.
+
+    The payload of a data URL may stand apart from it: as a view of the request's body, `url` then is the head and a
+    mark of that payload.
+    """
 
     kind: Literal["image", "video", "audio"]
     url: str
     param: str
+    payload: memoryview | None = None
 
     def __repr__(self) -> str:  # the URL may be a payload or carry a signature
         return f"MediaReference({self.kind}, {self.param})"
@@ -28,6 +33,7 @@ class DataUrl(msgspec.Struct, frozen=True):
 
     url: str
     label: str
+    payload: memoryview | None = None
 
     def __repr__(self) -> str:
         return f"DataUrl({self.label})"
@@ -55,7 +61,7 @@ def parse_reference(reference: MediaReference, policy: UrlPolicy) -> DataUrl | F
     url = reference.url
     scheme = _scheme(url)
     if scheme == "data":
-        return DataUrl(url, data_url_label(url))
+        return DataUrl(url, data_url_label(url), reference.payload)
     if scheme == "file":
         return FileUrl(url)
     if scheme in ("http", "https"):

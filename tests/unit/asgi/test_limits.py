@@ -55,7 +55,7 @@ async def test_a_shorter_deadline_counts_from_the_same_start():
 async def test_a_client_that_leaves_interrupts():
     limits = RequestLimits(60)
     with pytest.raises(RequestCancelledError):
-        await within(limits, lambda: limits.watch(receiver(piece(b""), GONE)))
+        await within(limits, lambda: limits.watch(receiver(piece(b""), GONE), {}))
 
 
 async def test_interruption_from_outside():
@@ -72,7 +72,7 @@ async def test_the_first_reason_counts():
             limits,
             lambda: limits.interrupt(ShuttingDownError("stop")),
             lambda: limits.interrupt(RequestCancelledError("late")),
-            lambda: limits.watch(receiver(GONE)),
+            lambda: limits.watch(receiver(GONE), {}),
         )
 
 
@@ -102,7 +102,7 @@ async def test_other_errors_pass_through(kind):
 
 async def test_nothing_happens_to_a_request_in_time():
     async with RequestLimits(60) as limits:
-        limits.watch(receiver())
+        limits.watch(receiver(), {})
         await asyncio.sleep(0)
         assert 59 < limits.remaining_s <= 60
     assert limits.remaining_s > 0

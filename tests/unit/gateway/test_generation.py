@@ -25,7 +25,7 @@ def request(text="a b c", **sampling):
 
 async def batches(worker, *requests):
     got = []
-    async with Generation(worker, requests) as running:
+    async with Generation(worker, requests, is_stream=True) as running:
         while batch := await running.next_batch():
             got.append(batch)
     return got
@@ -38,7 +38,7 @@ async def test_a_reader_that_keeps_up_gets_one_event_a_batch():
 
 
 async def test_a_reader_that_is_behind_gets_all_there_is_in_one_batch():
-    async with Generation(FakeWorker(say()), [request()]) as running:
+    async with Generation(FakeWorker(say()), [request()], is_stream=True) as running:
         await asyncio.sleep(0.02)
         batch = await running.next_batch()
         assert await running.next_batch() == []
@@ -59,7 +59,7 @@ async def test_a_failure_comes_after_the_events_before_it():
     texts = []
 
     async def read():
-        async with Generation(worker, [request()]) as running:
+        async with Generation(worker, [request()], is_stream=True) as running:
             while batch := await running.next_batch():
                 texts.extend(event.text for event in batch)
 
@@ -89,7 +89,7 @@ async def test_a_stream_that_just_stops_is_an_error():
 
 async def test_leaving_cancels_and_waits_for_the_worker():
     worker = FakeWorker(hang(1))
-    async with Generation(worker, [request(), request()]) as running:
+    async with Generation(worker, [request(), request()], is_stream=True) as running:
         await running.next_batch()
         assert worker.num_open == 2
     assert (worker.num_open, worker.num_cancelled) == (0, 2)
@@ -107,7 +107,7 @@ async def test_a_worker_that_does_not_let_go_is_not_waited_for_without_end(monke
 
     monkeypatch.setattr(generation, "_CLOSE_TIMEOUT_S", 0.05)
     worker = FakeWorker(script)
-    async with Generation(worker, [request()]) as running:
+    async with Generation(worker, [request()], is_stream=True) as running:
         await worker.started.wait()
     release.set()
     await asyncio.wait(running._readers, timeout=5)
@@ -125,7 +125,7 @@ async def test_reading_ahead_is_bounded(monkeypatch):
             yield TokenEvent(0, "x", (1,))
         yield finished(request_, 1000)
 
-    async with Generation(FakeWorker(script), [request()]) as running:
+    async with Generation(FakeWorker(script), [request()], is_stream=True) as running:
         await asyncio.sleep(0.02)
         assert made == 10
         texts = []

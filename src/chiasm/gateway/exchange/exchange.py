@@ -1,10 +1,10 @@
 """The life of one request: arrival, body, media, slot, generation, answer, and one ending."""
 
 import asyncio
-import secrets
 import time
 from typing import TYPE_CHECKING
 
+import msgspec
 from starlette.types import Receive, Scope, Send
 
 from chiasm.asgi.limits import RequestLimits, read_body
@@ -19,6 +19,7 @@ from chiasm.errors import (
 )
 from chiasm.gateway.exchange.account import FINISHED, Account
 from chiasm.gateway.exchange.generation import Generation
+from chiasm.gateway.exchange.payloads import CutBody
 from chiasm.gateway.openai.plan import Dialect, Heading, Plan, Writer
 from chiasm.gateway.state import Gateway
 from chiasm.observability.logs import LOGGER
@@ -43,7 +44,7 @@ class Exchange:
         self._scope = scope
         self._receive = receive
         self._send = send
-        self._id = f"{dialect.id_prefix}-{secrets.token_hex(12)}"
+        self._id = gateway.ids.next(dialect.id_prefix)
         self._account = Account(self._id, gateway.worker.info.model)
         self._headers = [(b"x-chiasm-receipt-id", self._id.encode()), (b"x-request-id", self._id.encode())]
         self._stream = EventStreamReply(send, self._headers)
@@ -75,8 +76,8 @@ class Exchange:
     async def _serve(self, limits: RequestLimits) -> None:
         most_bytes = self._gateway.settings.max_body_bytes
         body = await read_body(self._receive, self._scope["headers"], most_bytes, "gateway.max_body_bytes")
-        limits.watch(self._receive)
-        plan = self._dialect.plan(body)
+        limits.watch(self._receive, self._scope)
+        plan = self._plan(body)
         del body
         self._check(plan, limits)
         items = await self._collect(plan, limits)
@@ -84,9 +85,19 @@ class Exchange:
         writer = self._dialect.writer(self._heading(), plan)
         async with self._gateway.admission.slot(self._account.clock):
             self._account.dispatched()
-            async with Generation(self._gateway.worker, self._requests(plan, items, limits)) as generation:
+            async with Generation(
+                self._gateway.worker, self._requests(plan, items, limits), is_stream=plan.is_stream
+            ) as generation:
                 await self._relay(plan, generation, writer)
         await self._close(plan, writer)
+
+    def _plan(self, body: bytes) -> Plan:
+        cut = CutBody(body)
+        plan = self._dialect.plan(cut.rest)
+        if not cut.num_cuts:
+            return plan
+        references = cut.restored(plan.references)
+        return self._dialect.plan(body) if references is None else msgspec.structs.replace(plan, references=references)
 
     def _check(self, plan: Plan, limits: RequestLimits) -> None:
         info, most_s = self._gateway.worker.info, self._gateway.settings.request_timeout_s

@@ -26,14 +26,16 @@ class Generation:
     """Reads workers' events as they come and hands them out in batches.
 
     A reader that keeps up gets one event a batch. One that is behind, because the client reads slowly or the loop is
-    busy, gets all that has gathered: fewer, larger writes. Reading pauses at `_MAX_READ_AHEAD` events.
+    busy, gets all that has gathered, joined where it is streamed: fewer, larger writes. Reading pauses at
+    `_MAX_READ_AHEAD` events.
 
     Leaving the context cancels what still runs and waits until the worker has let go of it.
     """
 
-    def __init__(self, worker: Worker, requests: Sequence[GenerateRequest]) -> None:
+    def __init__(self, worker: Worker, requests: Sequence[GenerateRequest], *, is_stream: bool) -> None:
         self._worker = worker
         self._requests = requests
+        self._is_stream = is_stream
         self._readers: list[asyncio.Task[None]] = []
         self._ready: list[GenerateEvent] = []
         self._num_reading = len(requests)
@@ -70,7 +72,7 @@ class Generation:
             await self._arrived.wait()
         batch, self._ready = self._ready, []
         self._taken.set()
-        return merge_adjacent(batch) if len(batch) > 1 else batch
+        return merge_adjacent(batch) if self._is_stream and len(batch) > 1 else batch
 
     async def _read(self, request: GenerateRequest, first_choice: int) -> None:
         is_finished = False

@@ -42,7 +42,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
     def without_urls(self) -> "Plan":
         """The same plan once its media are fetched: which place a reference has is kept, what it referred to is not."""
-        references = tuple(msgspec.structs.replace(reference, url="") for reference in self.references)
+        references = tuple(msgspec.structs.replace(reference, url="", payload=None) for reference in self.references)
         return msgspec.structs.replace(self, references=references)
 
 

@@ -78,7 +78,7 @@ class Call:
         del body
         self._request_id = request.request_id
         limits.shorten(request.timeout_s)
-        limits.watch(self._receive)
+        limits.watch(self._receive, self._scope)
         model = self._server.worker.info.model
         if isinstance(request, EncodeRequest):
             response = await self._server.worker.encode(request)

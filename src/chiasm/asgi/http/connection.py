@@ -1,0 +1,254 @@
+"""One client's connection: requests in, one after the other, with bounds on everything that a client can withhold."""
+
+import asyncio
+from collections import deque
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
+
+import httptools
+
+from chiasm.asgi.http.call import Call
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp
+
+MAX_HEAD_BYTES = 512 * 2**10
+_BUFFER_BYTES = 64 * 2**10
+_BAD_REQUEST = b"HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
+_HEAD_TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
+
+
+class Connection(asyncio.BufferedProtocol):
+    """Parses requests and serves them in order. Made by uvicorn's server, which closes it by `shutdown`.
+
+    An idle connection, and a request's head, end after the keep-alive time; a head of more than `MAX_HEAD_BYTES` is
+    refused. Bodies are read only as far as the application asks for them; see `Call`.
+    """
+
+    transport: asyncio.Transport
+
+    def __init__(self, config: Any, server_state: Any, app_state: object, _loop: object = None) -> None:
+        self._app: ASGIApp = config.loaded_app
+        self._server = server_state
+        self._keep_alive_s: float = config.timeout_keep_alive
+        self.loop = asyncio.get_running_loop()
+        self._parser = httptools.HttpRequestParser(self)
+        self._scratch = bytearray(_BUFFER_BYTES)
+        self._view = memoryview(self._scratch)
+        self._active: Call | None = None  # is being answered
+        self._incoming: Call | None = None  # its body is still coming
+        self._waiting: deque[Call] = deque()
+        self._num_direct_bytes = 0  # still to come of a body that goes past the parser
+        self._is_in_head = False
+        self._num_head_bytes = 0
+        self._expires_at_s: float | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._is_reading = True
+        self._writable: asyncio.Future[None] | None = None
+
+    # What the transport calls.
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # the one that streams get
+        """Expect a request soon."""
+        self.transport = transport
+        self._server.connections.add(self)
+        self._ends = {"client": _endpoint(transport, "peername"), "server": _endpoint(transport, "sockname")}
+        self._expire_soon()
+        self._tick()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Tell whoever is being served."""
+        self._server.connections.discard(self)
+        self._waiting.clear()
+        for call in (self._active, self._incoming):
+            if call is not None:
+                call.disconnect()
+        if self._timer is not None:
+            self._timer.cancel()
+        self.resume_writing()
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Where the next bytes go: the body that is wanted, or the parser's buffer."""
+        if not self._num_direct_bytes:
+            return self._view
+        rest = self._incoming.rest if self._incoming is not None else None
+        return self._view[: self._num_direct_bytes] if rest is None else rest
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Take the bytes that came."""
+        if self._num_direct_bytes:
+            self._num_direct_bytes -= nbytes
+            assert self._incoming is not None
+            self._incoming.filled(nbytes)
+            if not self._num_direct_bytes:
+                self._parser = httptools.HttpRequestParser(self)  # the old one still waits for that body
+                self.on_message_complete()
+            return
+        try:
+            self._parser.feed_data(self._view[:nbytes])
+        except httptools.HttpParserUpgrade:  # nothing is upgraded to; the request itself is served
+            self._end_after_this()
+        except httptools.HttpParserError:
+            self._refuse(_BAD_REQUEST)
+        if self._is_in_head:
+            self._num_head_bytes += nbytes
+            if self._num_head_bytes > MAX_HEAD_BYTES:
+                self._refuse(_HEAD_TOO_LARGE)
+
+    def eof_received(self) -> None:
+        """Close: a client that has ended its side has left."""
+
+    def pause_writing(self) -> None:
+        """The client reads more slowly than we write."""
+        self._writable = self.loop.create_future()
+
+    def resume_writing(self) -> None:
+        """The client has caught up."""
+        if self._writable is not None and not self._writable.done():
+            self._writable.set_result(None)
+        self._writable = None
+
+    # What the parser calls.
+
+    def on_message_begin(self) -> None:
+        """A head begins; it has the keep-alive time."""
+        self._is_in_head = True
+        self._num_head_bytes = 0
+        self._url = b""
+        self._headers: list[tuple[bytes, bytes]] = []
+        self._expire_soon()
+
+    def on_url(self, url: bytes) -> None:
+        """A part of the target."""
+        self._url += url
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """One header."""
+        self._headers.append((name.lower(), value))
+
+    def on_headers_complete(self) -> None:
+        """Serve the request, or let it wait for those before it."""
+        self._is_in_head = False
+        self._expires_at_s = None
+        call = self._incoming = Call(self, self._scope(), keeps_alive=self._parser.should_keep_alive())
+        self._server.total_requests += 1
+        if self._active is None:
+            self._start(call)
+        else:
+            self._waiting.append(call)
+            self.pause_reading()
+
+    def on_body(self, data: bytes) -> None:
+        """A part of a body."""
+        assert self._incoming is not None
+        self._incoming.add(data)
+
+    def on_message_complete(self) -> None:
+        """The request is there as a whole."""
+        call, self._incoming = self._incoming, None
+        assert call is not None
+        call.complete()
+        if call.has_ended:
+            self._next()
+
+    # What calls and the server need.
+
+    def pause_reading(self) -> None:
+        """Let the client wait."""
+        if self._is_reading and not self.transport.is_closing():
+            self._is_reading = False
+            self.transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        """Read on."""
+        if not self._is_reading and not self.transport.is_closing():
+            self._is_reading = True
+            self.transport.resume_reading()
+
+    def receive_directly(self, call: Call, num_bytes: int) -> None:
+        """Let the rest of a call's body go where the call wants it."""
+        assert call is self._incoming
+        self._num_direct_bytes = num_bytes
+
+    def default_headers(self) -> list[tuple[bytes, bytes]]:
+        """Headers of every response."""
+        headers: list[tuple[bytes, bytes]] = self._server.default_headers
+        return headers
+
+    async def until_writable(self) -> None:
+        """Wait while the client reads more slowly than we write."""
+        while self._writable is not None:
+            await asyncio.shield(self._writable)
+
+    def ended(self, call: Call) -> None:
+        """A response is complete. What is left of its request's body is read and forgotten."""
+        if not call.keeps_alive:
+            self.transport.close()
+        elif call is self._incoming:
+            self._expire_soon()
+            self.resume_reading()
+        else:
+            self._next()
+
+    def shutdown(self) -> None:
+        """Close when the request under way is answered."""
+        if self._active is None or self._active.has_ended:
+            self.transport.close()
+        else:
+            self._end_after_this()
+
+    def _end_after_this(self) -> None:
+        if self._active is not None:
+            self._active.keeps_alive = False
+
+    def _start(self, call: Call) -> None:
+        self._active = call
+        task = self.loop.create_task(call.run(self._app))
+        self._server.tasks.add(task)
+        task.add_done_callback(self._server.tasks.discard)
+
+    def _next(self) -> None:
+        self._active = None
+        if self._waiting:
+            self._start(self._waiting.popleft())
+            return
+        self._expire_soon()
+        self.resume_reading()
+
+    def _refuse(self, answer: bytes) -> None:
+        if not self.transport.is_closing():
+            self.transport.write(answer)
+            self.transport.close()
+
+    def _expire_soon(self) -> None:
+        self._expires_at_s = self.loop.time() + self._keep_alive_s
+
+    def _tick(self) -> None:
+        """Close what has expired; otherwise look again when it may have, which is never too late."""
+        now_s = self.loop.time()
+        if self._expires_at_s is not None and now_s >= self._expires_at_s:
+            self.transport.close()
+        else:
+            self._timer = self.loop.call_at(self._expires_at_s or now_s + self._keep_alive_s, self._tick)
+
+    def _scope(self) -> dict[str, Any]:
+        target = httptools.parse_url(self._url)
+        path = target.path.decode("ascii")
+        return {
+            "type": "http",
+            "asgi": {"version": "3.0", "spec_version": "2.3"},
+            "http_version": self._parser.get_http_version(),
+            "method": self._parser.get_method().decode("ascii"),
+            "scheme": "http",
+            "path": unquote(path) if "%" in path else path,
+            "raw_path": target.path,
+            "query_string": target.query or b"",
+            "root_path": "",
+            "headers": self._headers,
+            **self._ends,
+        }
+
+
+def _endpoint(transport: asyncio.Transport, name: str) -> tuple[str, int] | None:
+    address = transport.get_extra_info(name)
+    return (str(address[0]), int(address[1])) if isinstance(address, tuple) else None
