@@ -109,7 +109,8 @@ class AiohttpWorker:
         )
 
     async def generate(self, asked: GenerateRequest) -> AsyncGenerator[GenerateEvent, None]:
-        path, body = encode_request(asked, "instant")
+        path, pieces = encode_request(asked, "instant")
+        body = b"".join(pieces)
         timeout = aiohttp.ClientTimeout(total=asked.timeout_s)
         async with self._session.post("http://worker" + path, data=io.BytesIO(body), timeout=timeout) as response:
             if not asked.stream:
@@ -154,7 +155,8 @@ def codec(num_tokens: int) -> None:
     for name, source in SOURCES.items():
         asked, start_s = request(1, source=source), time.perf_counter()
         for _ in range(20):
-            path, body = encode_request(asked, "instant")
+            path, pieces = encode_request(asked, "instant")
+        body = b"".join(pieces)
         middle_s = time.perf_counter()
         for _ in range(20):
             decode_request(path, body)

@@ -158,9 +158,9 @@ async def test_the_deadline_holds_at_both_ends(after, tmp_path):
 async def test_the_server_ends_what_its_caller_would_wait_for(tmp_path):
     """A deadline is the worker's business, too: a caller may be stuck."""
     worker, socket = FakeWorker(hang()), listener("tcp", tmp_path)
-    path, body = encode_request(request(timeout_s=0.1), "fake")
+    call = encode_request(request(timeout_s=0.1), "fake")
     async with served(worker, socket), aiohttp.ClientSession(address_of(socket)) as session:
-        async with session.post(path, data=body) as response:
+        async with session.post(call.path, data=call.body) as response:
             assert response.status == 504
         await until(lambda: worker.num_cancelled == 1)
 

@@ -1,5 +1,7 @@
 """Media items as content parts, and back."""
 
+import re
+import secrets
 from collections.abc import Sequence
 
 import msgspec
@@ -16,7 +18,29 @@ SPOOL_SCHEME = "chiasm-spool:"
 _SPOOL = SPOOL_SCHEME.encode()
 _BASE64 = b";base64,"
 _MAX_HEAD_BYTES = 256
+_MARK = b"chiasm-payload-" + secrets.token_hex(16).encode() + b"-"  # nobody else's text can hold it
+_MARKS = re.compile(_MARK + rb"(\d+)-")
 MediaPart = PicturePart | EmbedsPart
+
+
+class Payloads:
+    """Base64 of pictures, kept out of the body while that is encoded: megabytes are written once and not copied."""
+
+    def __init__(self) -> None:
+        self._texts: list[bytes] = []
+
+    def add(self, data: bytes) -> bytes:
+        """Keep the base64 of `data`; returns what stands for it in the body."""
+        self._texts.append(pybase64.b64encode(data))
+        return _MARK + b"%d-" % (len(self._texts) - 1)
+
+    def spliced(self, body: bytes) -> tuple[bytes, ...]:
+        """The pieces of the body, with the base64 where its marks stood."""
+        if not self._texts:
+            return (body,)
+        pieces = _MARKS.split(body)
+        pieces[1::2] = [self._texts[int(number)] for number in pieces[1::2]]
+        return tuple(pieces)
 
 
 def entries_of(items: Sequence[MediaItem]) -> dict[str, EmbeddingEntry]:
@@ -35,15 +59,15 @@ def metadata_of(handle: EmbeddingHandle) -> Metadata:
     return Metadata(UNSET if grid is None else grid)
 
 
-def part_of(item: MediaItem) -> MediaPart:
-    """The content part of an item."""
+def part_of(item: MediaItem, payloads: Payloads) -> MediaPart:
+    """The content part of an item; bytes that it carries go to `payloads`."""
     source = item.source
     if isinstance(source, EmbeddingHandle):
         return EmbedsPart(metadata_of(source), item.identity)
     if isinstance(source, SpoolSource):
         return PicturePart(_url(f"{SPOOL_SCHEME}{source.num_bytes}/{source.name}".encode()), item.identity)
     kind = f"image/{item.format}" if item.format.isascii() and item.format.isalnum() else "application/octet-stream"
-    return PicturePart(_url(f"data:{kind};base64,".encode(), pybase64.b64encode(source.data)), item.identity)
+    return PicturePart(_url(f"data:{kind};base64,".encode() + payloads.add(source.data)), item.identity)
 
 
 def body_of(item: MediaItem, *, is_placed: bool, entries: dict[str, EmbeddingEntry]) -> ItemBody:
@@ -72,7 +96,7 @@ def item_of(body: ItemBody, part: MediaPart | None, entries: dict[str, Embedding
     elif isinstance(part, EmbedsPart):
         source = _handle_of(part, entries, index)
     else:
-        source = _source_of(_text_of(part.image_url, index), index)
+        source = _source_of(part.image_url, index)
     return MediaItem(
         kind=body.kind,
         identity=body.identity,
@@ -93,22 +117,31 @@ def _handle_of(part: EmbedsPart, entries: dict[str, EmbeddingEntry], index: int)
     return entry.handle
 
 
-def _url(*pieces: bytes) -> Url:
-    """Pieces that need no escapes."""
-    return Url(msgspec.Raw(b"".join((b'"', *pieces, b'"'))))
+def _url(text: bytes) -> Url:
+    """The URL of a text that needs no escapes."""
+    return Url(msgspec.Raw(b'"' + text + b'"'))
 
 
-def _text_of(url: Url, index: int) -> bytes:
-    text = bytes(url.url)
-    if text.startswith(b'"') and b"\\" not in text:
-        return text[1:-1]
+def _inline(url: Url) -> InlineSource | None:
+    """The bytes of a data URL, decoded where they lie; None when it is none, or not as plain as ours are."""
+    text = memoryview(url.url)
+    head = bytes(text[:_MAX_HEAD_BYTES])
+    start = head.find(_BASE64)
+    if not head.startswith(b'"data:') or start < 0 or b"\\" in head[:start]:
+        return None
     try:
-        return msgspec.json.decode(text, type=str).encode()
+        return InlineSource(pybase64.b64decode(text[start + len(_BASE64) : -1], validate=True))
+    except ValueError:  # binascii.Error is one
+        return None
+
+
+def _source_of(wire_url: Url, index: int) -> InlineSource | SpoolSource:
+    if (inline := _inline(wire_url)) is not None:
+        return inline
+    try:
+        url = msgspec.json.decode(wire_url.url, type=str).encode()
     except (msgspec.DecodeError, UnicodeEncodeError) as error:
         raise _refusal(index, "The item's URL is not a text") from error
-
-
-def _source_of(url: bytes, index: int) -> InlineSource | SpoolSource:
     if url.startswith(_SPOOL):
         num_bytes, _, name = url[len(_SPOOL) :].decode(errors="replace").partition("/")
         try:
@@ -119,8 +152,8 @@ def _source_of(url: bytes, index: int) -> InlineSource | SpoolSource:
     if not url.startswith(b"data:") or start < 0:
         raise _refusal(index, "A worker takes pictures as base64 data or from the spool")
     try:
-        return InlineSource(pybase64.b64decode(memoryview(url)[start + len(_BASE64) :], validate=True))
-    except ValueError as error:  # binascii.Error is one
+        return InlineSource(pybase64.b64decode(url[start + len(_BASE64) :], validate=True))
+    except ValueError as error:
         raise _refusal(index, "The item's base64 is broken") from error
 
 

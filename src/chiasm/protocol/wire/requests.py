@@ -32,7 +32,7 @@ from chiasm.protocol.wire.bodies import (
     WireSchema,
     WireSchemaFormat,
 )
-from chiasm.protocol.wire.items import MediaPart, body_of, entries_of, item_of, part_of
+from chiasm.protocol.wire.items import MediaPart, Payloads, body_of, entries_of, item_of, part_of
 from chiasm.protocol.worker import EncodeRequest
 
 CHAT_PATH = "/v1/chat/completions"
@@ -46,10 +46,15 @@ _STREAMING = Streaming()
 
 
 class WireRequest(NamedTuple):
-    """What to post, and where."""
+    """What to post, and where. The body is in pieces, so that pictures need not be copied into one."""
 
     path: str
-    body: bytes
+    pieces: tuple[bytes, ...]
+
+    @property
+    def body(self) -> bytes:
+        """The whole body."""
+        return b"".join(self.pieces)
 
 
 def encode_request(request: GenerateRequest | EncodeRequest, model: str) -> WireRequest:
@@ -58,9 +63,14 @@ def encode_request(request: GenerateRequest | EncodeRequest, model: str) -> Wire
     Raises:
         InvalidRequestError: The prompt names an item that is not there, or the schema is not JSON.
     """
+    payloads = Payloads()
     try:
-        body = _encode_body(request, model) if isinstance(request, EncodeRequest) else _generate_body(request, model)
-        return WireRequest(CHAT_PATH if isinstance(body, ChatBody) else TEXT_PATH, _ENCODE(body))
+        body: ChatBody | TextBody
+        if isinstance(request, EncodeRequest):
+            body = _encode_body(request, model, payloads)
+        else:
+            body = _generate_body(request, model, payloads)
+        return WireRequest(CHAT_PATH if isinstance(body, ChatBody) else TEXT_PATH, payloads.spliced(_ENCODE(body)))
     except (OverflowError, UnicodeEncodeError) as error:
         raise InvalidRequestError("A number or a text of the request cannot be written as JSON") from error
 
@@ -86,7 +96,7 @@ def decode_request(path: str, body: bytes) -> GenerateRequest | EncodeRequest:
     return _generate_request(fields)
 
 
-def _generate_body(request: GenerateRequest, model: str) -> ChatBody | TextBody:
+def _generate_body(request: GenerateRequest, model: str, payloads: Payloads) -> ChatBody | TextBody:
     sampling, prompt, num_top = request.sampling, request.prompt, request.sampling.num_top_logprobs
     messages = prompt.messages if isinstance(prompt, ChatPrompt) else ()
     places = tuple(part.item for message in messages for part in message.parts if isinstance(part, ItemPart))
@@ -101,7 +111,7 @@ def _generate_body(request: GenerateRequest, model: str) -> ChatBody | TextBody:
     if not isinstance(prompt, ChatPrompt):
         text = prompt.text if isinstance(prompt, TextPrompt) else prompt.token_ids
         return TextBody(prompt=text, logprobs=num_top, **fields)
-    parts = [part_of(item) for item in request.items]
+    parts = [part_of(item, payloads) for item in request.items]
     return ChatBody(
         messages=tuple(_message(message, parts) for message in messages),
         logprobs=num_top is not None,
@@ -112,9 +122,9 @@ def _generate_body(request: GenerateRequest, model: str) -> ChatBody | TextBody:
     )
 
 
-def _encode_body(request: EncodeRequest, model: str) -> ChatBody:
+def _encode_body(request: EncodeRequest, model: str, payloads: Payloads) -> ChatBody:
     fields = _fields("encode", request, model, tuple(range(len(request.items))), SamplingParams())
-    content: list[Part] = [part_of(item) for item in request.items]
+    content: list[Part] = [part_of(item, payloads) for item in request.items]
     return ChatBody(messages=(WireMessage("user", content),), stream=False, **fields)
 
 

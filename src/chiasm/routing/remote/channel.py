@@ -41,12 +41,12 @@ class Channel(asyncio.Protocol):
         is_idle = self._is_complete and not self._pieces
         return is_idle and self._keeps_alive and self._failure is None and not self._transport.is_closing()
 
-    def send(self, head: bytes, body: bytes) -> None:
-        """Begin a call."""
+    def send(self, *pieces: bytes) -> None:
+        """Begin a call: head and body, not copied."""
         assert self._is_complete, "one call at a time"
         self.status = self._num_head_bytes = 0
         self._is_complete = False
-        self._transport.writelines((head, body))
+        self._transport.writelines(pieces)
 
     async def wait_status(self) -> int:
         """Wait for the head of the response."""

@@ -23,8 +23,8 @@ _CONNECT_TIMEOUT_S = 5.0
 class WorkerConnection:
     """All connections to one worker. Lives on one event loop.
 
-    Its own HTTP client, since every request and every token goes through it: aiohttp's takes three times as long for a
-    call, and half as long again for a token.
+    Its own HTTP client, since every request goes through it: aiohttp's takes three times as long for a call
+    (benchmarks/micro/worker_wire.py).
 
     Attributes:
         name: What errors call the worker; its address is nobody's business.
@@ -52,13 +52,13 @@ class WorkerConnection:
             EngineDeadError: It cannot be reached, or the connection was lost.
         """
         with self._translated():
-            async with self._call(b"POST ", request.path, request.body, timeout_s) as channel:
+            async with self._call(b"POST ", request, timeout_s) as channel:
                 yield channel
 
     async def get(self, path: str, timeout_s: float) -> bytes:
         """The body of a `GET`. Raises as `post` does."""
         with self._translated():
-            async with self._call(b"GET ", path, b"", timeout_s) as channel:
+            async with self._call(b"GET ", WireRequest(path, ()), timeout_s) as channel:
                 return await self.whole(channel)
 
     async def whole(self, channel: Channel) -> bytes:
@@ -79,13 +79,14 @@ class WorkerConnection:
         await asyncio.sleep(0)  # transports close in the loop's next turn
 
     @asynccontextmanager
-    async def _call(self, method: bytes, path: str, body: bytes, timeout_s: float) -> AsyncIterator[Channel]:
+    async def _call(self, method: bytes, request: WireRequest, timeout_s: float) -> AsyncIterator[Channel]:
         loop = asyncio.get_running_loop()
         deadline_s = loop.time() + timeout_s
         channel = self._pooled(loop.time()) or await self._connected(deadline_s)
         timer = loop.call_at(deadline_s, channel.expire)
         try:
-            channel.send(b"%b%b%bContent-Length: %d\r\n\r\n" % (method, path.encode(), self._headers, len(body)), body)
+            length = b"Content-Length: %d\r\n\r\n" % sum(map(len, request.pieces))
+            channel.send(method + request.path.encode() + self._headers + length, *request.pieces)
             await self._check(channel)
             yield channel
         finally:

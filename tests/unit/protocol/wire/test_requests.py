@@ -95,6 +95,13 @@ def test_a_picture_is_a_data_url_named_by_its_content():
     assert "source" not in body["chiasm"]["items"][0], "its bytes are sent once"
 
 
+def test_the_base64_of_pictures_is_not_copied_into_the_body():
+    pictures = (item(InlineSource(b"one!")), item(InlineSource(b"two!"), "cd" * 32))
+    call = encode_request(chat(ItemPart(1), ItemPart(0), ItemPart(1), items=pictures), "m")
+    assert call.pieces[1::2] == tuple(base64.b64encode(data) for data in (b"two!", b"one!", b"two!"))
+    assert decode_request(call.path, call.body).items == pictures
+
+
 def test_a_spooled_picture_is_a_name():
     body = body_of(chat(ItemPart(0), items=(item(SpoolSource("0f-3a", 1234)),)))
     assert body["messages"][0]["content"][0]["image_url"] == {"url": "chiasm-spool:1234/0f-3a"}
@@ -224,8 +231,8 @@ JSON = st.recursive(
 @settings(max_examples=150, deadline=None)
 @given(wire.generate_requests(), st.data())
 def test_whatever_is_sent_is_a_request_or_a_coded_error(request, data):
-    path, body = encode_request(request, "m")
-    fields = json.loads(body)
+    call = encode_request(request, "m")
+    fields = json.loads(call.body)
     target = fields
     for _ in range(data.draw(st.integers(0, 4))):  # walk down, then put something else there
         keys = list(target) if isinstance(target, dict) else list(range(len(target)))
@@ -236,7 +243,7 @@ def test_whatever_is_sent_is_a_request_or_a_coded_error(request, data):
     keys = list(target) if isinstance(target, dict) else list(range(len(target)))
     target[data.draw(st.sampled_from(keys))] = data.draw(JSON)
     with suppress(RequestError):
-        assert decode_request(path, json.dumps(fields).encode()).timeout_s > 0
+        assert decode_request(call.path, json.dumps(fields).encode()).timeout_s > 0
 
 
 @settings(max_examples=100, deadline=None)

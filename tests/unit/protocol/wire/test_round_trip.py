@@ -35,16 +35,16 @@ EXAMPLES = settings(max_examples=60, deadline=None)
 @EXAMPLES
 @given(wire.generate_requests())
 def test_a_generate_request_survives(request):
-    path, body = encode_request(request, "model")
-    assert decode_request(path, body) == request
+    call = encode_request(request, "model")
+    assert decode_request(call.path, call.body) == request
 
 
 @EXAMPLES
 @given(wire.ENCODE_REQUEST)
 def test_an_encode_request_survives(request):
-    path, body = encode_request(request, "model")
-    assert path == CHAT_PATH
-    assert decode_request(path, body) == request
+    call = encode_request(request, "model")
+    assert call.path == CHAT_PATH
+    assert decode_request(call.path, call.body) == request
 
 
 @EXAMPLES
