@@ -7,6 +7,8 @@ from chiasm.routing.plan import EncodeGroup, fate_of
 from chiasm.routing.policies.base import EXTERNALITY
 from chiasm.routing.view import FleetView, Job, WorkerView
 
+_MAX_TEXT_WEIGHT = 3.0
+
 
 def uncovered_tokens(job: Job, costs: StageCosts, worker: str, covered: Collection[str]) -> float:
     """Tokens that a worker has to compute of a prompt. `covered` pictures are in its prefix cache."""
@@ -58,7 +60,7 @@ class Outlook:
         """What the delay of requests without pictures that will come meanwhile counts.
 
         One goes to the worker that is free first, so that texts wait only while all are busy: until the least busy is
-        free, half that time on average. Their seconds count by as much more as their own work is less.
+        free, half that time on average. Their seconds count by as much more as their own work is less, within a limit.
         """
         if not self._pixels or not self._fleet.text_per_s:
             return 0.0
@@ -69,7 +71,8 @@ class Outlook:
             if group.worker in busy_s:
                 busy_s[group.worker] += self._group_s(group)
         waited_s = self._fleet.text_per_s * (min(busy_s.values()) ** 2 - before_s**2) / 2
-        return waited_s * max(1.0, (self._local_s(()) + self.prefill_s) / self._fleet.costs.text_prefill_s)
+        ratio = (self._local_s(()) + self.prefill_s) / self._fleet.costs.text_prefill_s
+        return waited_s * min(max(ratio, 1.0), _MAX_TEXT_WEIGHT)
 
     def _group_s(self, group: EncodeGroup) -> float:
         costs = self._fleet.costs

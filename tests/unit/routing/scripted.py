@@ -137,11 +137,9 @@ class ScriptedWorker:
             await asyncio.sleep(self.hop_s)
             start_s = self._now_s()
             fault = await self._fault("encode")
-            for item in request.items:
-                await self._encode_one(item)
+            spans = [span for item in request.items for span in await self._encode_one(item)]
             handles = tuple(self._offer(item.identity, fault) for item in request.items)
-            spans = (Span("encode", 0.0, self._now_s() - start_s),)
-            return EncodeResponse(handles=handles, spans=spans)
+            return EncodeResponse(handles=handles, spans=tuple(span.shifted(-start_s) for span in spans))
 
     async def generate(self, request):
         self.requests.append(request)
@@ -152,11 +150,9 @@ class ScriptedWorker:
             if request.kv is None:
                 await self._fault("prefill")
                 for item in request.items:
-                    await self._see(item)
-                spans.append(Span("encode", 0.0, self._now_s() - start_s))
-                async with self.engine:
-                    await asyncio.sleep(self.prefill_s)
-                spans.append(Span("prefill", spans[-1].end_s, self._now_s() - start_s))
+                    spans += await self._see(item)
+                spans += await self._work("prefill", self.prefill_s)
+                spans = [span.shifted(-start_s) for span in spans]
             else:
                 self._take_kv(request.kv)
             usage = self._usage(request)
@@ -215,14 +211,22 @@ class ScriptedWorker:
         await asyncio.sleep(0)
         raise EngineDeadError(f"'{self.name}' died")
 
+    async def _work(self, stage, seconds):
+        """Use the engine, which does one thing at a time; spans of the wait and of the work, on the loop's clock."""
+        asked_s = self._now_s()
+        async with self.engine:
+            start_s = self._now_s()
+            await asyncio.sleep(seconds)
+        return [Span(f"{stage}_queue", asked_s, start_s), Span(stage, start_s, self._now_s())]
+
     async def _encode_one(self, item):
         if item.identity in self.cache:
             self.counts["cache_hits"] += 1
-            return
-        async with self.engine:  # one thing at a time, as in an engine
-            await asyncio.sleep(self.encode_s * item.width * item.height / 448**2)
+            return []
+        spans = await self._work("encode", self.encode_s * item.width * item.height / 448**2)
         self.encoded.append(item.identity)
         self.cache.add(item.identity)
+        return spans
 
     async def _see(self, item):
         """Have an item's embedding at hand, as a worker that prefills does."""
@@ -239,9 +243,10 @@ class ScriptedWorker:
             self.counts["taken"] += 1
             self.cache.add(item.identity)
         elif "encode" in self.info.roles:
-            await self._encode_one(item)
+            return await self._encode_one(item)
         else:
             raise UnsupportedMediaError("This worker does not encode", item=0)
+        return []
 
     def _offer(self, identity, fault):
         key = self.tensors.key()

@@ -78,7 +78,7 @@ def test_text_goes_past_media():
 def test_where_texts_come_often_one_worker_is_kept_free_of_media():
     view = fleet("auto", worker("a"), worker("b"), costs=COSTS)
     assert shares(Adaptive().plan(job(4), view)) == {"a": 2, "b": 2}
-    busy = msgspec.structs.replace(view, text_per_s=5.0)
+    busy = msgspec.structs.replace(view, text_per_s=12.0)
     assert Adaptive().plan(job(4), busy).groups == ()
     rare = msgspec.structs.replace(view, text_per_s=0.2)
     assert Adaptive().plan(job(4), rare).groups

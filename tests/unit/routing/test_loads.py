@@ -49,7 +49,7 @@ def seconds(*arguments, **options):
 def test_auto_is_not_worse_than_agg_and_better_where_there_is_something_to_share(num_pictures, load):
     numbers = [num_pictures] * NUM_REQUESTS
     agg, auto = (mean(seconds(topology, "adaptive", numbers, load)) for topology in ("agg", "auto"))
-    assert auto <= 1.03 * agg
+    assert auto <= (1.01 if load < 0.8 else 1.05) * agg  # near saturation one seed says little
     if num_pictures >= 2 and load < 0.8:
         assert auto < agg
 
@@ -61,13 +61,18 @@ def test_auto_is_not_worse_than_a_split_of_the_same_two_workers(num_pictures):
     assert mean(seconds("auto", "adaptive", numbers, 0.5)) <= 1.03 * split
 
 
-@pytest.mark.parametrize("topology", ["agg", "auto"])
-def test_text_waits_less_for_media_than_in_turns(topology):
+def text_p95_s(topology, policy):
     kinds = random.Random(3)
     numbers = [kinds.choice((0, 4)) for _ in range(2 * NUM_REQUESTS)]
+    waits_s = seconds(topology, policy, numbers, 0.4)
+    return quantiles([wait_s for wait_s, number in zip(waits_s, numbers, strict=True) if not number], n=20)[-1]
 
-    def text_p95_s(policy):
-        waits_s = seconds(topology, policy, numbers, 0.4)
-        return quantiles([wait_s for wait_s, number in zip(waits_s, numbers, strict=True) if not number], n=20)[-1]
 
-    assert text_p95_s("adaptive") < 0.8 * text_p95_s("round_robin")
+def test_text_waits_less_for_media_than_in_turns():
+    assert text_p95_s("agg", "adaptive") < 0.9 * text_p95_s("agg", "round_robin")
+
+
+def test_text_waits_less_where_its_wait_is_weighed(monkeypatch):
+    weighed_s = text_p95_s("auto", "adaptive")
+    monkeypatch.setattr("chiasm.routing.prediction._MAX_TEXT_WEIGHT", 0.0)
+    assert weighed_s < 0.85 * text_p95_s("auto", "adaptive")

@@ -1,10 +1,9 @@
 """The way that is predicted to finish first.
 
 Ways differ in who prefills and in who encodes: the prefilling worker on its way, others, or several side by side. What
-a way costs is the predicted time to the first token, what the answer's decoding will be slower for company, half of
-the delay that generations elsewhere suffer from it, and what requests without pictures that come meanwhile will wait,
-so that they find a worker that is not busy with media. A way that leaves the usual path must gain a tenth, so that
-noise in the predictions does not send pictures to and fro.
+a way costs is the predicted time to the first token; what the answer's decoding will be slower for company; a quarter
+of the delay of generations that run already; and what requests without pictures that come meanwhile will wait, so that
+they find a worker not busy with media. A split must gain a tenth, so that noise does not send pictures to and fro.
 """
 
 from collections.abc import Iterator

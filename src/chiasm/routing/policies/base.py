@@ -15,7 +15,7 @@ from chiasm.routing.plan import (
 )
 from chiasm.routing.view import FleetView, ItemView, Job, WorkerView
 
-EXTERNALITY = 0.5
+EXTERNALITY = 0.25
 """What a second of others' delay counts, in seconds of one's own."""
 
 
