@@ -3,13 +3,14 @@
 import asyncio
 import random
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from msgspec.structs import replace
 
+from chiasm.connectors.base import Transport
 from chiasm.protocol.generation import (
     ChatPrompt,
     GenerateRequest,
@@ -30,7 +31,9 @@ from tests.memory_transport import MemoryTransport, SharedTensors
 from tests.numeric.test_engine import media_item, picture
 
 
-def start(directory: Path, roles=("encode", "prefill", "decode"), shared=None, transfer=None, **engine) -> LocalWorker:
+def start(
+    directory: Path, roles=("encode", "prefill", "decode"), shared=None, transfer=None, transport=None, **engine
+) -> LocalWorker:
     settings = EngineSettings(**({"threads": 1, "max_running": 4, "prefix_cache_bytes": 2**22} | engine))
     return LocalWorker.start(
         directory,
@@ -40,7 +43,7 @@ def start(directory: Path, roles=("encode", "prefill", "decode"), shared=None, t
         lambda what, share: None,
         roles=roles,
         name="-".join(roles),
-        transport=None if shared is None else MemoryTransport(shared),
+        transport=transport or (None if shared is None else MemoryTransport(shared)),
         transfer=transfer or TransferSettings(),
     )
 
@@ -77,7 +80,9 @@ class Stages:
 
 
 @asynccontextmanager
-async def staged(directory: Path, topology: str, **engine) -> AsyncIterator[Stages]:
+async def staged(
+    directory: Path, topology: str, make: Callable[[], Transport] | None = None, **engine
+) -> AsyncIterator[Stages]:
     """One worker per group of letters, as in 'e-p-d', 'ep-d', or 'p-d' for a text model; 'agg' is 'epd'."""
     shared = SharedTensors()
     async with AsyncExitStack() as stack:
@@ -86,7 +91,8 @@ async def staged(directory: Path, topology: str, **engine) -> AsyncIterator[Stag
         names = {"e": "encode", "p": "prefill", "d": "decode"}
         letters = "epd" if topology == "agg" else topology
         for group in letters.split("-"):
-            worker = start(directory, tuple(names[letter] for letter in group), shared, **engine)
+            roles = tuple(names[letter] for letter in group)
+            worker = start(directory, roles, shared, transport=make and make(), **engine)
             stack.push_async_callback(worker.aclose)
             workers.append(worker)
             stages |= {names[letter]: worker for letter in group}
