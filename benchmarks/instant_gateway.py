@@ -54,10 +54,11 @@ class InstantWorker:
 
     async def generate(self, request: GenerateRequest) -> AsyncGenerator[GenerateEvent, None]:
         num_tokens = request.sampling.max_tokens or 1
-        for _ in range(num_tokens):
+        if not request.stream:  # all at the end, as an engine may
+            yield TokenEvent(choice=0, text="red " * num_tokens, token_ids=(7,) * num_tokens)
+        for _ in range(num_tokens if request.stream else 0):
             yield TokenEvent(choice=0, text="red ", token_ids=(7,))
-            if request.stream:
-                await asyncio.sleep(0)  # as tokens of separate steps come; without it the gateway joins them
+            await asyncio.sleep(0)  # as tokens of separate steps come; without it the gateway joins them
         yield ChoiceFinished(0, "length")
         usage = Usage(num_prompt_tokens=8, num_output_tokens=num_tokens)
         yield RequestFinished(usage, ())

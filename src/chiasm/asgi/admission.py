@@ -2,8 +2,8 @@
 
 import asyncio
 import math
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from chiasm.errors import OverloadedError, ShuttingDownError
 from chiasm.observability.receipt import StageClock
@@ -61,22 +61,23 @@ class Admission:
             if self.num_open == 0:
                 self._idle.set()
 
-    @asynccontextmanager
-    async def slot(self, clock: StageClock) -> AsyncIterator[None]:
+    def slot(self, clock: StageClock) -> "_Slot":
         """Wait for a running slot and hold it inside the block; cancelling the wait gives up the place.
 
         `clock` gets the wait as its 'queue' stage.
         """
-        with clock.stage("queue"):
-            await self._slots.acquire()
+        return _Slot(self, clock)
+
+    async def acquire(self) -> None:
+        """Wait for a slot; the block of `slot` does."""
+        await self._slots.acquire()
         self.num_running += 1
-        started_s = clock.now_s()
-        try:
-            yield
-        finally:
-            self.num_running -= 1
-            self._slots.release()
-            self._mean_run_s += _SMOOTHING * (clock.now_s() - started_s - self._mean_run_s)
+
+    def release(self, run_s: float) -> None:
+        """Give a slot back after `run_s` seconds."""
+        self.num_running -= 1
+        self._slots.release()
+        self._mean_run_s += _SMOOTHING * (run_s - self._mean_run_s)
 
     def close(self) -> None:
         """Let nobody in any more; who is open may finish."""
@@ -95,3 +96,21 @@ class Admission:
         """When the queue should have moved through, from the mean time that requests have run."""
         waves = math.ceil((self.num_queued + 1) / self._max_running)
         return min(_MAX_RETRY_AFTER_S, max(1, math.ceil(waves * self._mean_run_s)))
+
+
+class _Slot:
+    """Holds a slot inside a block. Not a generator: every request passes through it."""
+
+    __slots__ = ("_admission", "_clock", "_started_s")
+
+    def __init__(self, admission: Admission, clock: StageClock) -> None:
+        self._admission = admission
+        self._clock = clock
+
+    async def __aenter__(self) -> None:
+        with self._clock.stage("queue"):
+            await self._admission.acquire()
+        self._started_s = self._clock.now_s()
+
+    async def __aexit__(self, *_: object) -> None:
+        self._admission.release(self._clock.now_s() - self._started_s)

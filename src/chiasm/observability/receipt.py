@@ -6,8 +6,7 @@ path. What no stage covers is `unaccounted_s`; the stages and it add up to the t
 """
 
 import time
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from itertools import pairwise
 
 import msgspec
@@ -27,6 +26,7 @@ STAGES = (
     "first_token",  # sampling to the first event leaving the gateway
 )
 """Stages before the first token, in path order. Time after it is `decode_s`."""
+_ORDER = {stage: position for position, stage in enumerate(STAGES)}
 
 
 class Span(msgspec.Struct, frozen=True):
@@ -96,22 +96,35 @@ class StageClock:
         """Record an interval already measured on this clock."""
         self.spans.append(Span(stage, start_s, end_s, item))
 
-    @contextmanager
-    def stage(self, stage: str, item: int | None = None) -> Iterator[None]:
+    def stage(self, stage: str, item: int | None = None) -> "_Stage":
         """Record the time spent inside the block, also when it raises."""
-        start_s = self.now_s()
-        try:
-            yield
-        finally:
-            self.add(stage, start_s, self.now_s(), item)
+        return _Stage(self, stage, item)
+
+
+class _Stage:
+    """A block whose time is recorded. Not a generator: it stands around everything that is done for a request."""
+
+    __slots__ = ("_clock", "_item", "_stage", "_start_s")
+
+    def __init__(self, clock: StageClock, stage: str, item: int | None) -> None:
+        self._clock = clock
+        self._stage = stage
+        self._item = item
+
+    def __enter__(self) -> None:
+        self._start_s = self._clock.now_s()
+
+    def __exit__(self, *_: object) -> None:
+        self._clock.add(self._stage, self._start_s, self._clock.now_s(), self._item)
 
 
 def attribute(spans: Iterable[Span], until_s: float) -> dict[str, float]:
     """Seconds of [0, until_s] charged to each stage, every instant once; the furthest active stage gets it."""
-    order = {stage: position for position, stage in enumerate(STAGES)}
     clipped = [
-        (max(span.start_s, 0.0), min(span.end_s, until_s), order[span.stage]) for span in spans if span.stage in order
+        (max(span.start_s, 0.0), min(span.end_s, until_s), _ORDER[span.stage]) for span in spans if span.stage in _ORDER
     ]
+    if not clipped:
+        return {}
     edges = sorted({0.0, until_s, *(t for start, end, _ in clipped if end > start for t in (start, end))})
     charged = dict.fromkeys(STAGES, 0.0)
     for left, right in pairwise(edges):

@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from contextlib import aclosing
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -11,6 +12,7 @@ from chiasm.asgi.limits import RequestLimits, read_body
 from chiasm.asgi.reply import EventStreamReply, json_reply
 from chiasm.errors import (
     ChiasmError,
+    EngineError,
     InvalidRequestError,
     MediaError,
     ModelNotFoundError,
@@ -24,7 +26,7 @@ from chiasm.gateway.openai.plan import Dialect, Heading, Plan, Writer
 from chiasm.gateway.state import Gateway
 from chiasm.observability.logs import LOGGER
 from chiasm.observability.receipt import Receipt
-from chiasm.protocol.generation import GenerateEvent, GenerateRequest, TokenEvent
+from chiasm.protocol.generation import GenerateEvent, GenerateRequest, RequestFinished, TokenEvent
 from chiasm.protocol.media import MediaItem
 from chiasm.protocol.openai.errors import encode_error, error_body, error_headers, status_of
 from chiasm.protocol.openai.responses import DONE
@@ -85,10 +87,7 @@ class Exchange:
         writer = self._dialect.writer(self._heading(), plan)
         async with self._gateway.admission.slot(self._account.clock):
             self._account.dispatched()
-            async with Generation(
-                self._gateway.worker, self._requests(plan, items, limits), is_stream=plan.is_stream
-            ) as generation:
-                await self._relay(plan, generation, writer)
+            await self._generate(plan, self._requests(plan, items, limits), writer)
         await self._close(plan, writer)
 
     def _plan(self, body: bytes) -> Plan:
@@ -139,20 +138,43 @@ class Exchange:
             for index, prompt in enumerate(plan.prompts)
         ]
 
-    async def _relay(self, plan: Plan, generation: Generation, writer: Writer) -> None:
+    async def _generate(self, plan: Plan, requests: list[GenerateRequest], writer: Writer) -> None:
         try:
-            while batch := await generation.next_batch():
-                if plan.is_stream:
-                    await self._write(writer, batch)
-                else:
-                    writer.add(batch)
-                self._account.add(batch)
-                if self._lease is not None and any(isinstance(event, TokenEvent) for event in batch):
-                    self._let_go()
+            if len(requests) == 1 and not plan.is_stream:
+                events = await self._gather(requests[0])
+                writer.add(events)
+                return
+            async with Generation(self._gateway.worker, requests, is_stream=plan.is_stream) as generation:
+                await self._relay(plan, generation, writer)
         except MediaError as error:
             if error.item is not None:  # the worker knows the item's position, the request its place in the body
                 error.param = plan.references[error.item].param
             raise
+
+    async def _gather(self, request: GenerateRequest) -> list[GenerateEvent]:
+        """All events of a whole response with one prompt, which needs no reader beside it."""
+        events: list[GenerateEvent] = []
+        try:
+            async with aclosing(self._gateway.worker.generate(request)) as stream:
+                async for event in stream:
+                    events.append(event)
+                    if self._lease is not None and isinstance(event, TokenEvent):
+                        self._let_go()
+        finally:
+            self._account.add(events)
+        if not events or not isinstance(events[-1], RequestFinished):
+            raise EngineError("The engine's stream ended without a result")
+        return events
+
+    async def _relay(self, plan: Plan, generation: Generation, writer: Writer) -> None:
+        while batch := await generation.next_batch():
+            if plan.is_stream:
+                await self._write(writer, batch)
+            else:
+                writer.add(batch)
+            self._account.add(batch)
+            if self._lease is not None and any(isinstance(event, TokenEvent) for event in batch):
+                self._let_go()
 
     async def _write(self, writer: Writer, batch: list[GenerateEvent]) -> None:
         data = writer.chunks(batch)

@@ -1,5 +1,7 @@
 """Chat completions: messages to a prompt and references to media, in the caller's order."""
 
+from operator import attrgetter
+
 from chiasm.errors import (
     InvalidRequestError,
     MediaRefusedError,
@@ -27,6 +29,7 @@ from chiasm.protocol.openai.sampling import sampling_params
 
 _ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant"}
 _TOOL_ROLES = ("tool", "function")
+_policed = attrgetter(*MESSAGE_POLICY)
 
 
 class ChatDialect:
@@ -74,9 +77,9 @@ class Conversation:
     def add(self, message: ChatMessage, pointer: str) -> None:
         """Append a turn. Raises `RequestError` for what cannot be rendered."""
         role = _role(message, pointer)
-        for name, rule in MESSAGE_POLICY.items():
-            if (value := getattr(message, name)) is not None:
-                check_field(name, value, rule, f"{pointer}/{name}")
+        for name, value in zip(MESSAGE_POLICY, _policed(message), strict=True):
+            if value is not None:
+                check_field(name, value, MESSAGE_POLICY[name], f"{pointer}/{name}")
         if message.content is None:
             raise InvalidRequestError("The message has no content", param=f"{pointer}/content")
         if isinstance(message.content, str):
