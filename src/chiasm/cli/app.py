@@ -7,6 +7,7 @@ import typer
 from chiasm.cli.ask import ask
 from chiasm.cli.config import config
 from chiasm.cli.doctor import doctor
+from chiasm.cli.faults import faults
 from chiasm.cli.media import media
 from chiasm.cli.report import report_error
 from chiasm.cli.serve import serve
@@ -34,6 +35,7 @@ app.command()(worker)
 app.command()(ask)
 app.command()(tokens)
 app.command()(doctor)
+app.command()(faults)
 app.command()(version)
 app.add_typer(config, name="config")
 app.add_typer(media, name="media")

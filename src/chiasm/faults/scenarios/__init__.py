@@ -1,0 +1,1 @@
+"""What can go wrong, one file per group, and what is to come of it."""
