@@ -112,6 +112,21 @@ async def test_many_requests_with_one_handle_take_it_once(directory):
         await all_idle(stages)
 
 
+async def test_a_handle_that_leads_nowhere_does_not_harm_those_who_sent_the_picture(directory):
+    transfer = TransferSettings(timeout_s=0.5)
+    async with staged(directory, "e-epd", transfer=transfer) as stages:
+        pixels = ask("look", *pictures(12, 1))
+        (handle,) = (await stages.workers[0].encode(EncodeRequest(request_id="e", items=pixels.items))).handles
+        stages.shared.get_delay_s = 30
+        by_handle = replace(pixels, items=(replace(pixels.items[0], source=handle),))
+        taking = asyncio.create_task(collect(stages.decode, by_handle))
+        await until(lambda: stages.shared.num_gets)
+        assert len((await collect(stages.decode, pixels)).tokens[0]) == 8
+        with pytest.raises(TransferError):
+            await taking
+        await all_idle(stages)
+
+
 async def test_an_encoder_tells_its_stages_and_refuses_when_its_quota_is_used_up(directory):
     async with staged(directory, "e-pd") as stages:
         items = pictures(5, 2)

@@ -1,7 +1,7 @@
 """The way from a media item to a held embedding: cached, under way for somebody else, taken over, or encoded now."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Hashable, Iterable
 from dataclasses import dataclass
 
 import msgspec
@@ -100,7 +100,7 @@ class EmbeddingSource:
                 raise UnsupportedMediaError("This model takes no pictures", hint="Serve a vision-language model.")
             if isinstance(item.source, EmbeddingHandle):
                 source = item.source
-                return await self._shared(key, index, clock, "transfer", lambda: self._take(source, item, preparer))
+                return await self._shared(source, index, clock, "transfer", lambda: self._take(source, item, preparer))
             if self._engine.encoder is None:
                 raise HandleExpiredError(  # not the caller's fault: it was thought to be covered here
                     "this worker has no embedding of it, and makes none",
@@ -110,13 +110,15 @@ class EmbeddingSource:
                 key, index, clock, "encode_queue", lambda: self._encode(item, preparer, index, clock)
             )
 
-    async def _shared(self, key: str, index: int, clock: StageClock, stage: str, work: _Work) -> EmbeddingHandle:
-        """Wait for the work on this picture that is under way, or start it. `stage` is what waiting counts as."""
-        joined_s, is_first = clock.now_s(), key not in self._flights
-        async with self._flights.join(key, work):
+    async def _shared(
+        self, flight: Hashable, index: int, clock: StageClock, stage: str, work: _Work
+    ) -> EmbeddingHandle:
+        """Wait for the work that is under way, or start it. `stage` is what waiting counts as."""
+        joined_s, is_first = clock.now_s(), flight not in self._flights
+        async with self._flights.join(flight, work) as handle:
             if stage == "transfer" or not is_first:
                 clock.add(stage, joined_s, clock.now_s(), index)
-            shared = self._connector.hold(key)
+            shared = self._connector.hold(handle.key)
             assert shared is not None, "the flight holds what it published"
             return shared
 

@@ -1,7 +1,7 @@
 """Work that several requests wait for at once, done once."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Hashable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Generic, TypeVar
@@ -22,17 +22,17 @@ class SingleFlight(Generic[T]):
     """
 
     def __init__(self, discard: Callable[[T], None]) -> None:
-        self._flights: dict[str, _Flight[T]] = {}
+        self._flights: dict[Hashable, _Flight[T]] = {}
         self._discard = discard
 
     def __len__(self) -> int:
         return len(self._flights)
 
-    def __contains__(self, key: str) -> bool:
+    def __contains__(self, key: Hashable) -> bool:
         return key in self._flights
 
     @asynccontextmanager
-    async def join(self, key: str, work: Callable[[], Awaitable[T]]) -> AsyncIterator[T]:
+    async def join(self, key: Hashable, work: Callable[[], Awaitable[T]]) -> AsyncIterator[T]:
         """Wait for the work of this key, starting it if it is not under way; its errors reach every waiter."""
         flight = self._flights.get(key)
         if flight is None:
@@ -45,7 +45,7 @@ class SingleFlight(Generic[T]):
             if not flight.num_waiters:
                 self._land(key, flight)
 
-    def _land(self, key: str, flight: _Flight[T]) -> None:
+    def _land(self, key: Hashable, flight: _Flight[T]) -> None:
         if self._flights.get(key) is flight:
             del self._flights[key]
         if not flight.task.done():
