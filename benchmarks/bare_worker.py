@@ -61,7 +61,7 @@ class Connection(asyncio.Protocol):
 
     def on_message_complete(self) -> None:
         if self.url.startswith(b"/v1/chat/completions"):
-            if b'"stream": true' in self.start:
+            if b'"stream": true' in self.start or b'"stream":true' in self.start:
                 self._stream(json.loads(self.start)["max_tokens"])
             else:
                 self.transport.write(WHOLE)

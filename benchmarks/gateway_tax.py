@@ -132,7 +132,7 @@ def gateway_alone(rounds: int, seconds: float) -> list[dict[str, Any]]:
     return rows
 
 
-def big_picture() -> bytes:
+def big_picture(seed: int = 0) -> bytes:
     """A PNG of about `PICTURE_BYTES`: noise does not compress."""
     import io  # noqa: PLC0415
 
@@ -140,7 +140,7 @@ def big_picture() -> bytes:
 
     side = int((PICTURE_BYTES / 3) ** 0.5)
     file = io.BytesIO()
-    Image.frombytes("RGB", (side, side), random.Random(0).randbytes(side * side * 3)).save(file, "PNG")
+    Image.frombytes("RGB", (side, side), random.Random(seed).randbytes(side * side * 3)).save(file, "PNG")
     return file.getvalue()
 
 

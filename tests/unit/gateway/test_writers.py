@@ -9,6 +9,7 @@ from chiasm.gateway.openai.completion_writer import CompletionWriter
 from chiasm.gateway.openai.plan import Heading
 from chiasm.observability.receipt import Receipt
 from chiasm.protocol.generation import ChoiceFinished, RequestFinished, TokenEvent, TokenLogprob, Usage
+from chiasm.protocol.openai.responses import ChatChunkChoice, Delta
 
 HEADING = Heading(id="r-1", created=5, model="m", system_fingerprint="f")
 USAGE = Usage(num_prompt_tokens=7, num_output_tokens=3, num_cached_tokens=2, num_visual_tokens=4)
@@ -136,3 +137,12 @@ def test_no_text_can_break_the_framing(text):
     data = writer.chunks([TokenEvent(0, text, (1,))])
     assert data.count(b"\n\n") == 1
     assert json.loads(data.removeprefix(b"data: "))["choices"][0]["delta"]["content"] == text
+
+
+@pytest.mark.parametrize("has_usage_chunk", [False, True])
+@pytest.mark.parametrize("text", ["plain", '"', "\x00text\x00", "{}", "é😀"])
+def test_a_filled_in_chunk_is_what_encoding_it_whole_gives(text, has_usage_chunk):
+    writer = ChatWriter(HEADING, 2, has_usage_chunk=has_usage_chunk)
+    for choice in (1, 0, 1):
+        whole = writer._chunk(ChatChunkChoice(choice, Delta(content=text)))
+        assert writer.chunks([TokenEvent(choice, text, (1,))]) == whole

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from chiasm.errors import MediaDecodeError, MediaTooLargeError
-from chiasm.media.data_url import data_url_label, decode_data_url
+from chiasm.errors import MediaDecodeError, MediaError, MediaTooLargeError
+from chiasm.media.data_url import data_url_label, decode_data_url, decode_payload
 from chiasm.media.identity import content_identity
 from tests.unit.media.pictures import data_url, encode, noise
 
@@ -95,3 +95,26 @@ def test_the_limit_holds_before_anything_is_decoded():
 
 def test_the_label_is_only_read():
     assert data_url_label("data:image/JPEG;base64," + PAYLOAD) == "image/jpeg"
+
+
+@given(st.text(alphabet="AQz+/9=\n -", max_size=14))
+def test_the_short_way_never_gives_other_bytes_than_cleaning_first(payload):
+    text = payload.encode()
+    try:
+        short = decode_payload(text, 1000)
+    except MediaError:
+        short = None
+    try:
+        long = decode_payload(b"\n" + text, 1000)  # no line break is base64, so that this is always cleaned
+    except MediaError:
+        long = None
+    assert short == long
+
+
+def test_a_payload_may_be_a_view_of_a_body():
+    body = bytearray(b"xxQUJDyy")
+    assert decode_payload(memoryview(body)[2:6], 3) == b"ABC"
+    with pytest.raises(MediaError, match="not base64"):
+        decode_payload(memoryview(bytearray(b"QU-D")), 3)
+    with pytest.raises(MediaError, match="3 bytes"):
+        decode_payload(memoryview(body)[2:6], 2)

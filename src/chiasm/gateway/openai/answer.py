@@ -53,6 +53,11 @@ def sse(body: msgspec.Struct) -> bytes:
     return b"data: " + _ENCODE(body) + b"\n\n"
 
 
+def text_bytes(text: str) -> bytes:
+    """A JSON string."""
+    return _ENCODE(text)
+
+
 def json_bytes(body: msgspec.Struct) -> bytes:
     """A response body."""
     return _ENCODE(body)

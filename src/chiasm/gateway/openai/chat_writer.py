@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from msgspec import UNSET
 
-from chiasm.gateway.openai.answer import CollectedChoice, collect, json_bytes, sse, usage_body
+from chiasm.gateway.openai.answer import CollectedChoice, collect, json_bytes, sse, text_bytes, usage_body
 from chiasm.gateway.openai.plan import Heading
 from chiasm.observability.receipt import Receipt
 from chiasm.protocol.generation import ChoiceFinished, GenerateEvent, TokenEvent, TokenLogprob, Usage
@@ -22,6 +22,9 @@ from chiasm.protocol.openai.responses import (
     TopLogprob,
 )
 
+_PLACE = "\x00text\x00"
+"""Stands for a text in a chunk that is made once and filled in for every token."""
+
 
 class ChatWriter:
     """Writes one chat response; see `chiasm.gateway.openai.plan.Writer`."""
@@ -30,6 +33,7 @@ class ChatWriter:
         self._heading = heading
         self._choices = [CollectedChoice() for _ in range(num_choices)]
         self._has_usage_chunk = has_usage_chunk
+        self._frames: dict[int, tuple[bytes, bytes]] = {}
         self._no_usage = None if has_usage_chunk else UNSET  # with a usage chunk, all others say null
 
     def opening(self) -> bytes:
@@ -41,7 +45,7 @@ class ChatWriter:
 
     def chunks(self, batch: list[GenerateEvent]) -> bytes:
         """Return one chunk per event that shows."""
-        return b"".join([self._chunk(choice) for event in batch if (choice := _chunk_choice(event)) is not None])
+        return b"".join([self._event(event) for event in batch])
 
     def closing(self, usage: Usage, receipt: Receipt | None) -> bytes:
         """Return what was asked for beyond the text, and the end mark."""
@@ -78,6 +82,24 @@ class ChatWriter:
             )
         )
 
+    def _event(self, event: GenerateEvent) -> bytes:
+        if isinstance(event, TokenEvent) and not event.logprobs:
+            if not event.text:
+                return b""
+            before, after = self._frame(event.choice)
+            return before + text_bytes(event.text) + after
+        choice = _chunk_choice(event)
+        return b"" if choice is None else self._chunk(choice)
+
+    def _frame(self, index: int) -> tuple[bytes, bytes]:
+        """What stands before and after the text of a choice's plain chunks, which differ in nothing else."""
+        frame = self._frames.get(index)
+        if frame is None:
+            chunk = self._chunk(ChatChunkChoice(index, Delta(content=_PLACE)))
+            before, _, after = chunk.rpartition(text_bytes(_PLACE))
+            frame = self._frames[index] = before, after
+        return frame
+
     def _chunk(self, choice: ChatChunkChoice) -> bytes:
         heading = self._heading
         return sse(
@@ -94,8 +116,6 @@ class ChatWriter:
 
 def _chunk_choice(event: GenerateEvent) -> ChatChunkChoice | None:
     if isinstance(event, TokenEvent):
-        if not event.text and not event.logprobs:
-            return None
         return ChatChunkChoice(event.choice, Delta(content=event.text), _logprobs(event.logprobs))
     if isinstance(event, ChoiceFinished):
         stop = UNSET if event.stop is None else event.stop
