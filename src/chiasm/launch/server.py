@@ -143,7 +143,8 @@ async def serve_app(
     """Serve until `stop` is set, then drain.
 
     Draining: new requests are refused with `shutting_down` while those open finish, for at most
-    `drain_timeout_s`. What is still open then ends with `shutting_down`, too.
+    `drain_timeout_s`. What is still open then ends with `shutting_down`, too. A Unix socket is gone from its folder at
+    the end, since what lies there is taken for a worker.
     """
     server = _Server(_configuration(app, times))
     serving = asyncio.create_task(server.serve(sockets=[listener]))
@@ -154,8 +155,15 @@ async def serve_app(
         await _drain(service, times.drain_timeout_s)
     finally:
         service.abort()  # only after a drain that was cut short is anything left
+        _take_down(listener)
         server.should_exit = True
         await serving
+
+
+def _take_down(listener: socket.socket) -> None:
+    """Remove a Unix socket's file while it is surely ours: nobody takes it from a process that listens."""
+    if listener.family == socket.AF_UNIX:
+        Path(listener.getsockname()).unlink(missing_ok=True)
 
 
 async def _first(serving: asyncio.Task[None], event: asyncio.Event) -> None:

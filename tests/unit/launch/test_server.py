@@ -1,0 +1,58 @@
+"""Unix sockets: whose they are, and what may lie where one is to be."""
+
+import asyncio
+import socket
+import stat
+
+import pytest
+
+from chiasm.errors import InvalidSettingError
+from chiasm.launch.server import address_of, bind_unix, serve_app
+from chiasm.workers.server import WorkerServerLimits, create_worker_app
+from tests.fakes import FakeWorker
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "w.sock"
+
+
+def test_only_this_user_may_connect(path):
+    with bind_unix(str(path)) as listener:
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+        assert address_of(listener) == f"unix:{path}"
+
+
+def test_what_a_process_left_behind_is_replaced(path):
+    bind_unix(str(path)).close()
+    assert path.is_socket()
+    bind_unix(str(path)).close()
+
+
+def test_a_socket_in_use_is_not_taken(path):
+    with bind_unix(str(path)) as listener:
+        listener.listen()
+        with pytest.raises(InvalidSettingError):
+            bind_unix(str(path))
+        with socket.socket(socket.AF_UNIX) as client:
+            client.connect(str(path))
+
+
+def test_other_files_are_left_alone(path):
+    path.write_text("mine")
+    with pytest.raises(InvalidSettingError):
+        bind_unix(str(path))
+    assert path.read_text() == "mine"
+
+
+@pytest.mark.parametrize("name", ["x" * 200, "no/such/folder"])
+def test_a_path_that_cannot_be_is_a_settings_error(tmp_path, name):
+    with pytest.raises(InvalidSettingError):
+        bind_unix(str(tmp_path / name))
+
+
+async def test_a_server_that_has_ended_leaves_nothing_behind(path):
+    limits, stop = WorkerServerLimits(), asyncio.Event()
+    app = create_worker_app(FakeWorker(), limits)
+    await serve_app(app, app, bind_unix(str(path)), limits, stop, stop.set)
+    assert not path.exists()
