@@ -118,8 +118,11 @@ def test_auto_uses_encoders_beside_whole_workers():
 
 def test_the_reason_has_the_numbers_of_the_way_taken_and_of_the_next_best():
     reason = plan_of(job(4), worker("a"), worker("b")).reason
-    assert "4 pictures encoded by a 2, b 2, prompt at a" in reason
-    assert reason.count(" ms") >= 3
+    assert reason.startswith("a encodes 2, b encodes 2, a prefills: first token predicted after ")
+    assert "; a encodes 4 itself: after " in reason
+    assert reason.count(" ms") == 4
+    assert "; text at b: after " in plan_of(job(), worker("a"), worker("b")).reason
+    assert "no other way" in plan_of(job(), worker("a")).reason
 
 
 async def first_token_s(a_fleet, request):

@@ -72,30 +72,28 @@ def _cost(way: Way) -> float:
 
 
 def explain(chosen: Way, ways: list[Way], job: Job, fleet: FleetView) -> str:
-    """A sentence with the numbers that decided."""
-    name, reason = chosen.prefill.name, _what(chosen, job, fleet)
-    reason += f": first token predicted after {_ms(chosen.first_token_s)}"
-    others = [way for way in ways if way is not chosen]
+    """A sentence with the numbers that decided: those of the way taken, and of the best of another kind."""
+    reason = f"{_what(chosen, job, fleet)}: first token predicted after {_ms(chosen.first_token_s)}"
+    others = [way for way in ways if way.is_split != chosen.is_split] or [way for way in ways if way is not chosen]
     if not others:
         return f"{reason}; there is no other way."
     other = min(others, key=_cost)
-    where = f"at {other.prefill.name}" if other.prefill.name != name else "there"
-    sharing = f" with {len(other.groups)} encoding" if other.groups else ""
     return (
-        f"{reason}, {_ms(other.first_token_s)} {where}{sharing} (costs {_ms(chosen.cost_s)} and {_ms(other.cost_s)})."
+        f"{reason}; {_what(other, job, fleet)}: after {_ms(other.first_token_s)} "
+        f"(with delays of others, {_ms(chosen.cost_s)} and {_ms(other.cost_s)})."
     )
 
 
 def _what(way: Way, job: Job, fleet: FleetView) -> str:
     name, num_wanted = way.prefill.name, len(items_to_encode(job, fleet, way.prefill))
     if way.groups:
-        shares = ", ".join(f"{group.worker} {len(group.identities)}" for group in way.groups)
-        return f"{num_wanted} pictures encoded by {shares}, prompt at {name}"
+        shares = ", ".join(f"{group.worker} encodes {len(group.identities)}" for group in way.groups)
+        return f"{shares}, {name} prefills"
     if num_wanted:
-        return f"{name} encodes {num_wanted} pictures itself"
+        return f"{name} encodes {num_wanted} itself"
     if job.prefix_owner == name:
         return f"{name} has {job.prefix_chars} characters and {len(job.prefix_items)} pictures of the start"
-    return f"Nothing to encode at {name}" if job.items else f"Text at {name}"
+    return f"{name} has nothing to encode" if job.items else f"text at {name}"
 
 
 def _ms(seconds: float) -> str:
