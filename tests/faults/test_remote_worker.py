@@ -78,7 +78,7 @@ async def test_a_killed_process_ends_its_requests_at_once(stream, tmp_path):
 
 async def test_a_stopped_process_costs_the_deadline_and_no_more(tmp_path):
     async with worker_process(tmp_path) as (process, worker):
-        num_tokens, error = await ending(worker, request(2.0), lambda: os.kill(process.pid, signal.SIGSTOP))
+        num_tokens, error = await ending(worker, request(4.0), lambda: os.kill(process.pid, signal.SIGSTOP))
         assert error is DeadlineExceededError
         assert num_tokens >= 1
         with pytest.raises(DeadlineExceededError):

@@ -32,7 +32,7 @@ from chiasm.protocol.generation import (
 )
 from chiasm.protocol.wire import encode_request
 from chiasm.protocol.worker import EncodeRequest
-from chiasm.routing.remote import RemoteWorker
+from chiasm.routing.remote import RemoteWorker, connection
 from tests.fakes import FakeWorker, fail, hang, say
 from tests.integration.gateway_server import PATIENCE_S, until
 from tests.integration.worker_contract.servers import CARRIERS, listener, remote, served
@@ -286,15 +286,22 @@ async def test_letting_go_of_a_worker_ends_what_is_open(tmp_path):
         await until(lambda: worker.num_open == 0)
 
 
-async def test_connections_are_used_again_and_survive_their_being_closed_when_idle(tmp_path):
-    socket = listener("tcp", tmp_path)
-    async with served(FakeWorker(), socket, keep_alive_s=0.2):
-        client = await RemoteWorker.connect(address_of(socket))
+async def test_connections_are_used_again_but_not_for_ever(monkeypatch, tmp_path):
+    async with remote(FakeWorker(), "unix", tmp_path) as (_, client):
         pool = client._connection
+        (first,) = pool._idle
         for _ in range(3):
             assert await read(client, request()) == ("one two three", None)
-            assert len(pool._idle) == len(pool._channels) == 1, "one connection, used again"
-        await until(lambda: not pool._channels)  # the server has closed it
+            assert pool._idle == [first]
+        monkeypatch.setattr(connection, "KEEP_ALIVE_S", 0.0)
+        assert await read(client, request()) == ("one two three", None)
+        assert first not in pool._idle
+        await until(lambda: len(pool._channels) == 1)
+
+
+async def test_a_connection_that_the_server_closed_when_idle_is_forgotten(tmp_path):
+    async with remote(FakeWorker(), "tcp", tmp_path, keep_alive_s=2.0) as (_, client):
+        pool = client._connection
+        await until(lambda: not pool._channels)
         assert not pool._idle
         assert await read(client, request()) == ("one two three", None)
-        await client.aclose()
