@@ -114,7 +114,9 @@ class EngineSettings(Section, frozen=True, kw_only=True):
     ] = 2 * 2**30
     decoder: Annotated[
         Literal["auto", "native", "torch"],
-        Meta(description="What computes tokens and Qwen-VL pictures: native (C), torch, or native where it can be used."),
+        Meta(
+            description="What computes tokens and Qwen-VL pictures: native (C), torch, or native where it can be used."
+        ),
     ] = "auto"
     pack_weights: Annotated[
         bool, Meta(description="Reorder weights for oneDNN in the torch decoder; costs start-up time.")
