@@ -133,7 +133,7 @@ def ask(text: str, *items: MediaItem, places: tuple[int | str, ...] | None = Non
         prompt=ChatPrompt((Message("user", parts),)),
         items=items,
         sampling=SamplingParams(**({"temperature": 0, "max_tokens": 8, "ignore_eos": True} | sampling)),
-        timeout_s=60,
+        timeout_s=110,
     )
 
 

@@ -66,7 +66,9 @@ def items(seed: int, count: int = 1) -> tuple[MediaItem, ...]:
     return tuple(media_item(picture(rng)) for _ in range(count))
 
 
-def request(name: str, *pictures: MediaItem, max_tokens: int = 8, timeout_s: float = 60, n: int = 1) -> GenerateRequest:
+def request(
+    name: str, *pictures: MediaItem, max_tokens: int = 8, timeout_s: float = 110, n: int = 1
+) -> GenerateRequest:
     parts = (*(ItemPart(i) for i in range(len(pictures))), TextPart(f"tell {name}"))
     return GenerateRequest(
         request_id=name,

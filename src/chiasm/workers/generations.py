@@ -11,9 +11,12 @@ from chiasm.engines.embedded.language import LanguageStages
 from chiasm.engines.embedded.planner import PlannedRequest
 from chiasm.engines.embedded.sequence import PromptTensors, Sequence
 from chiasm.errors import UnsupportedMediaError
+from chiasm.media.item_errors import naming_item
+from chiasm.media.prepare.base import ImagePlan, ImagePreparer
 from chiasm.observability.receipt import StageClock
 from chiasm.protocol.generation import GenerateEvent, GenerateRequest, RequestFinished, Usage
 from chiasm.protocol.kv import KvHandle
+from chiasm.protocol.media import MediaItem
 from chiasm.workers.coverage import Coverage, covered_by_kv, pin_prefix
 from chiasm.workers.deadline import until
 from chiasm.workers.embeddings import EmbeddingSource, HeldEmbeddings
@@ -89,7 +92,7 @@ class Generations:
         request, preparer = run.request, self._engine.preparer
         if request.items and preparer is None:
             raise UnsupportedMediaError("This model takes no pictures", item=0, hint="Serve a vision-language model.")
-        plans = [preparer.plan(item.width, item.height) for item in request.items] if preparer else []
+        plans = [_image_plan(preparer, index, item) for index, item in enumerate(request.items)] if preparer else []
         with run.clock.stage("prompt"):
             loop = asyncio.get_running_loop()
             return await loop.run_in_executor(self._planners, self._language.planner.plan, request, plans)
@@ -134,6 +137,11 @@ class Generations:
                 self._engine.loop.cancel(run.sequences)
             run.tensors.close()  # after the cancellation, which the engine's thread sees first
             self._embeddings.release(run.embeddings.handles.values())
+
+
+def _image_plan(preparer: ImagePreparer, index: int, item: MediaItem) -> ImagePlan:
+    with naming_item(index):
+        return preparer.plan(item.width, item.height)
 
 
 def _mark_first(run: _Run) -> None:
