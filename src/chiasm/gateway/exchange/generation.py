@@ -40,7 +40,7 @@ class Generation:
         self._ready: list[GenerateEvent] = []
         self._num_reading = len(requests)
         self._failure: BaseException | None = None
-        self._arrived = asyncio.Event()
+        self._waiter: asyncio.Future[None] | None = None
         self._taken = asyncio.Event()
 
     async def __aenter__(self) -> "Generation":
@@ -68,8 +68,8 @@ class Generation:
                 raise self._failure
             if self._num_reading == 0:
                 return []
-            self._arrived.clear()
-            await self._arrived.wait()
+            self._waiter = asyncio.get_running_loop().create_future()
+            await self._waiter
         batch, self._ready = self._ready, []
         self._taken.set()
         return merge_adjacent(batch) if self._is_stream and len(batch) > 1 else batch
@@ -80,7 +80,7 @@ class Generation:
             async with aclosing(cast("Any", self._worker.generate(request))) as events:
                 async for event in events:
                     self._ready.append(_renumbered(event, first_choice) if first_choice else event)
-                    self._arrived.set()
+                    self._wake()
                     is_finished = isinstance(event, RequestFinished)
                     if len(self._ready) >= _MAX_READ_AHEAD:
                         await self._until_taken()
@@ -90,7 +90,11 @@ class Generation:
             self._failure = self._failure or error
         finally:
             self._num_reading -= 1
-            self._arrived.set()
+            self._wake()
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
 
     async def _until_taken(self) -> None:
         self._taken.clear()
