@@ -33,34 +33,41 @@ class Journey:
         self._fan_out = FanOut(parts, request.request_id, self._pictures, self._ladder)
         self._passage = Passage(parts, request, self._pictures, self._ladder)
         self._is_committed = False
+        self._is_finished = False
 
     async def events(self) -> AsyncGenerator[GenerateEvent, None]:
         """The request's events. A way that fails before its first token leaves no trace but in the route."""
         plan: Plan | None = None
-        with self._counted():
-            try:
-                while True:
+        try:
+            with self._counted():
+                while not self._is_finished:
                     job = self._job()
                     plan = self._plan(job)
                     yield RouteTaken(self._route(plan))
                     if plan.groups and not await self._fan_out.run(plan.groups):
                         continue
-                    try:
-                        async with aclosing(self._passage.events(plan, job)) as events:
-                            async for event in events:
-                                if not self._is_committed:
-                                    self._commit(plan)
-                                if isinstance(event, RequestFinished):
-                                    yield RouteTaken(self._route(plan))
-                                    event = self._with_spans(event)
-                                yield event
-                        return
-                    except StageError as failure:
-                        self._step_down(failure)
-            except ChiasmError:
-                if plan is not None:
-                    yield RouteTaken(self._route(plan))
-                raise
+                    async with aclosing(self._answer(plan, job)) as events:
+                        async for event in events:
+                            yield event
+        except ChiasmError:
+            if plan is not None:
+                yield RouteTaken(self._route(plan))
+            raise
+
+    async def _answer(self, plan: Plan, job: Job) -> AsyncGenerator[GenerateEvent, None]:
+        """One try at prefill and decode; ends without `RequestFinished` when there is to be another."""
+        try:
+            async with aclosing(self._passage.events(plan, job)) as events:
+                async for event in events:
+                    if not self._is_committed:
+                        self._commit(plan)
+                    if isinstance(event, RequestFinished):
+                        self._is_finished = True
+                        yield RouteTaken(self._route(plan))
+                        event = self._with_spans(event)
+                    yield event
+        except StageError as failure:
+            self._step_down(failure)
 
     @contextmanager
     def _counted(self) -> Iterator[None]:

@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from chiasm.protocol.generation import (
@@ -82,6 +82,7 @@ def test_roles_and_kinds_of_prompt_are_told_apart():
     assert len(keys) == 5
 
 
+@settings(max_examples=50, deadline=None)
 @given(st.text(max_size=3000), st.text(max_size=600), st.text(max_size=600))
 def test_long_texts_share_their_starts(start, one, two):
     first, second = (GenerateRequest(request_id="r", prompt=TextPrompt(start + end)) for end in (one, two))

@@ -10,7 +10,7 @@ from tests.unit.routing.fleets import serving
 from tests.unit.routing.scripted import ask, picture
 from tests.unit.routing.virtual_time import run
 
-NUM_REQUESTS = 60
+NUM_REQUESTS = 50
 ENCODE_S, PREFILL_S, HOP_S = 0.04, 0.02, 0.002
 
 

@@ -5,12 +5,14 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from chiasm.routing.costs.line import Coefficients, Line
+from chiasm.routing.lru import Lru
 
 _TYPICAL_PIXELS = 448.0 * 448.0
 _TYPICAL_TOKENS = 256.0
 _TYPICAL_CHARS = 400.0
 _TYPICAL_RUNNING = 4.0
 _KEPT = 0.95
+_MAX_WORKERS = 256
 
 PRIOR_ENCODE = Coefficients(0.004, 0.03 / _TYPICAL_PIXELS)
 PRIOR_PREFILL = Coefficients(0.004, 0.02 / _TYPICAL_TOKENS)
@@ -62,9 +64,9 @@ class CostModel:
     """Learns stage costs from what requests turn out to cost."""
 
     def __init__(self) -> None:
-        self._encode: dict[str, Line] = {}
+        self._encode: Lru[Line] = Lru(_MAX_WORKERS)
         self._encode_any = Line(PRIOR_ENCODE, _TYPICAL_PIXELS)
-        self._prefill: dict[str, Line] = {}
+        self._prefill: Lru[Line] = Lru(_MAX_WORKERS)
         self._prefill_any = Line(PRIOR_PREFILL, _TYPICAL_TOKENS)
         self._step = Line(PRIOR_STEP, _TYPICAL_RUNNING)
         self._text = Line(PRIOR_TOKENS_OF_CHARS, _TYPICAL_CHARS)
@@ -93,17 +95,12 @@ class CostModel:
 
     def see_encode(self, worker: str, num_items: int, num_pixels: int, seconds: float) -> None:
         """Some pictures were encoded in one go; each is taken to have cost its share."""
-        prior, units, each_s = self._encode_any.coefficients(), num_pixels / num_items, seconds / num_items
-        self._encode.setdefault(worker, Line(prior, _TYPICAL_PIXELS)).see(units, each_s)
-        self._encode_any.see(units, each_s)
-        self._costs = None
+        each = (worker, num_pixels / num_items, seconds / num_items)
+        self._see(self._encode, self._encode_any, _TYPICAL_PIXELS, each)
 
     def see_prefill(self, worker: str, num_tokens: int, seconds: float) -> None:
         """A prompt was computed, all but what a cache covered."""
-        prior = self._prefill_any.coefficients()
-        self._prefill.setdefault(worker, Line(prior, _TYPICAL_TOKENS)).see(num_tokens, seconds)
-        self._prefill_any.see(num_tokens, seconds)
-        self._costs = None
+        self._see(self._prefill, self._prefill_any, _TYPICAL_TOKENS, (worker, num_tokens, seconds))
 
     def see_text_prefill(self, seconds: float) -> None:
         """A prompt without pictures was computed."""
@@ -135,8 +132,12 @@ class CostModel:
         self._pictures.see(num_pixels, num_embeddings)
         self._costs = None
 
-    def forget(self, worker: str) -> None:
-        """Drop what is known of a worker that left."""
-        self._encode.pop(worker, None)
-        self._prefill.pop(worker, None)
+    def _see(self, lines: Lru[Line], everyone: Line, usual_units: float, seen: tuple[str, float, float]) -> None:
+        worker, units, seconds = seen
+        line = lines.get(worker)
+        if line is None:
+            line = Line(everyone.coefficients(), usual_units)
+            lines.put(worker, line)
+        line.see(units, seconds)
+        everyone.see(units, seconds)
         self._costs = None

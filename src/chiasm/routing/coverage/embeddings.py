@@ -2,7 +2,7 @@
 
 from chiasm.protocol.media import EmbeddingHandle
 from chiasm.routing.clock import Clock
-from chiasm.routing.coverage.lru import Lru
+from chiasm.routing.lru import Lru
 
 _EXPIRY_MARGIN_S = 5.0
 _MAX_PICTURES = 16_384

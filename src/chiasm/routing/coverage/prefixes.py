@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import msgspec
 
 from chiasm.protocol.generation import ChatPrompt, GenerateRequest, ItemPart, TextPart, TextPrompt
-from chiasm.routing.coverage.lru import Lru
+from chiasm.routing.lru import Lru
 
 _CHUNK_CHARS = 512
 _CHUNK_TOKENS = 128
