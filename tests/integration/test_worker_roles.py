@@ -83,6 +83,9 @@ async def test_each_worker_refuses_what_its_roles_lack_and_says_so(directory):
         assert isinstance(await refusal(stages.decode, ask("hello")), UnsupportedFeatureError)
         error = await refusal(stages.prefill, ask("hello", item, max_tokens=1))
         assert (error.code, error.item) == ("embedding_unavailable", 0)
+        narrow = replace(item, width=9000, height=30)
+        error = await refusal(stages.prefill, ask("hello", item, narrow, max_tokens=1))
+        assert (error.code, error.item) == ("media_refused", 1)
         with pytest.raises(UnsupportedFeatureError):
             await stages.decode.encode(EncodeRequest(request_id="e", items=(item,)))
         one = await collect(stages.prefill, ask("hello", max_tokens=1))
