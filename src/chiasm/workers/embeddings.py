@@ -151,6 +151,8 @@ class EmbeddingSource:
             encoded = await result
         except asyncio.CancelledError:
             self._engine.loop.cancel_encode(job)
+            if result.done() and not result.cancelled() and result.exception() is None:
+                self._connector.release(result.result().handle.key)  # it came, and nobody will have it
             raise
         clock.add("encode_queue", queued_s, encoded.start_s - clock.start, index)
         clock.add("encode", encoded.start_s - clock.start, encoded.end_s - clock.start, index)
