@@ -8,7 +8,10 @@ COMMANDS = {
     "ec_transfer": "handing an embedding to another process",
     "engine": "embedded engine against transformers and vLLM",
     "engine_floor": "where a decode step's time goes, against the memory's speed",
+    "epd_grid": "topologies on equal resources, over images, visual tokens, output and load",
+    "gateway_alone": "the gateway beside other fronts, before a worker that answers at once",
     "gateway_tax": "what HTTP adds to the engine",
+    "soak": "requests without end, with faults and clients that leave",
     "render": "write docs/performance.md from the results",
 }
 

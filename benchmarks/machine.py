@@ -27,9 +27,14 @@ def describe() -> dict[str, Any]:
         "python": platform.python_version(),
         "load": list(os.getloadavg()),
         "commit": _commit(),
-        "command": " ".join(["python", *sys.orig_argv[1:]]),
+        "command": " ".join(["python", *(_placeless(word) for word in sys.orig_argv[1:])]),
         "date": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()),
     }
+
+
+def _placeless(word: str) -> str:
+    """A word of a command line without the folders that only this machine has."""
+    return Path(word).name if word.startswith("/") else word
 
 
 def _commit() -> str:

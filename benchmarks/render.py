@@ -32,6 +32,17 @@ WAYS = {
     "file": "file on tmpfs",
     "safetensors": "safetensors file on tmpfs",
 }
+FRONTS = {
+    "worker": "the worker directly",
+    "chiasm": "Chiasm",
+    "vllm_router": "vllm-router 0.1.17 (Rust), round robin",
+    "epd_proxy": "vLLM's example EPD proxy (Python)",
+}
+FRONT_TARGETS = {
+    ("text", "vllm_router"): 0.6,
+    ("1 picture", "vllm_router"): 3.0,
+    **{(cell, "epd_proxy"): 5.0 for cell in ("text", "1 picture", "10 pictures", "event stream")},
+}
 UNITS = {"decode_tokens_per_s": "tok/s", "output_tokens_per_s": "tok/s", "speed_per_s": "ms"}
 INTRODUCTION = """\
 # Performance
@@ -169,8 +180,44 @@ def transfer_section(result: dict[str, Any]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def fronts_section(result: dict[str, Any]) -> str:
+    """Gateways and proxies side by side."""
+    lines = [
+        f"## Gateway beside other fronts\n\n{conditions(result['machine'])}",
+        f"{result['rounds']} rounds; within a round all fronts get the same bodies from wrk in turn. The worker "
+        "answers at once. That of Chiasm is in the gateway's process, as `chiasm serve` has it, so that its figures "
+        "hold parsing, checks, decoding of base64, identities and receipts, but no second HTTP call; the proxies "
+        "forward to a worker that is nothing but an HTTP parser, which is also measured alone. The example EPD proxy "
+        "asks it once more for each picture, as its protocol has it. CPU is of the front's process alone, in ms per "
+        'request. "Added" is to the median of the worker asked directly, at the same number of connections.\n',
+        "| | front | requests/s | median | 99th percentile | added to the median | added to the 99th | CPU | "
+        "Chiasm is x times as fast |",
+        "|---|---|---|---|---|---|---|---|---|",
+    ]
+    for cell, entry in result["fronts"].items():
+        for name, figures in sorted(entry["fronts"].items(), key=lambda item: list(FRONTS).index(item[0])):
+            waits = [
+                f"{figures[figure] * 1e3:.2f} ms" for figure in ("median_s", "p99_s", "added_median_s", "added_p99_s")
+            ]
+            ratio = entry["ratios"].get(name)
+            times = "" if ratio is None else _judged(ratio, FRONT_TARGETS.get((cell, name)))
+            shown = [f"{figures['requests_per_s']:,.0f}", *waits, f"{figures['cpu_s'] * 1e3:.2f}", times]
+            lines.append(f"| {cell} | {FRONTS[name]} | {' | '.join(shown)} |")
+    events = {
+        name: figures["requests_per_s"] * 256 for name, figures in result["fronts"]["event stream"]["fronts"].items()
+    }
+    shown = "; ".join(f"{FRONTS[name]} {count:,.0f}" for name, count in events.items())
+    end = (
+        "\n\nAn event stream has 256 tokens. Chiasm writes each when it comes; the proxies join those that piled up on "
+        f"their way. Events/s: {shown}.\n"
+    )
+    return "\n".join(lines) + end
+
+
 def section(result: dict[str, Any]) -> str:
     """Choose by what the file holds."""
+    if "fronts" in result:
+        return fronts_section(result)
     if "transfers" in result:
         return transfer_section(result)
     if "stream" in result:

@@ -58,3 +58,14 @@ def test_only_the_newest_file_of_a_name_counts(tmp_path):
 
 def test_the_page_is_what_the_results_say():
     assert render.PAGE.read_text() == render.page(render.load_results())
+
+
+def test_fronts_are_shown_with_their_targets():
+    figures = dict.fromkeys(
+        ["requests_per_s", "median_s", "p99_s", "cpu_s", "added_median_s", "added_p99_s"], 0.001
+    ) | {"requests_per_s": 100.0}
+    ratio = {"median": 0.7, "low": 0.6, "high": 0.8, "rounds": 3}
+    entry = {"fronts": {"worker": figures, "chiasm": figures, "vllm_router": figures}, "ratios": {"vllm_router": ratio}}
+    page = render.section({"machine": MACHINE, "rounds": 3, "fronts": {"text": entry, "event stream": entry}})
+    assert "0.70 (0.60-0.80), target 0.6 met" in page
+    assert "Chiasm 25,600" in page
