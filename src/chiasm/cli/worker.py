@@ -3,13 +3,17 @@
 import sys
 import time
 from json import dumps
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from chiasm.cli.options import ConfigFile, Json, Overrides, resolved
 from chiasm.cli.process import restart_for_arithmetic
 from chiasm.cli.report import LoadingLine
+
+if TYPE_CHECKING:
+    from chiasm.launch.processes.specs import WorkerSpec
+    from chiasm.settings import Settings
 
 _ROLES = ("encode", "prefill", "decode")
 
@@ -51,18 +55,22 @@ def worker(
     restart_for_arithmetic()
     settings = resolved(config_file, overrides, engine__model=model).settings
     from chiasm.launch.processes.specs import spec_by_hand
+
+    _serve(settings, spec_by_hand(settings.routing, role or _ROLES, name, address), as_json=json)
+
+
+def _serve(settings: "Settings", spec: "WorkerSpec", *, as_json: bool) -> None:
     from chiasm.launch.worker import serve_worker
     from chiasm.observability.logs import configure_logging
 
     configure_logging(settings.observability.log_level)
-    spec = spec_by_hand(settings.routing, role or _ROLES, name, address)
     started_s = time.perf_counter()
     loading = LoadingLine()
 
     def on_ready(bound: str) -> None:
         loading.__exit__()
         took_s = time.perf_counter() - started_s
-        if json:
+        if as_json:
             typer.echo(dumps({"address": bound, "name": spec.name, "roles": spec.roles, "start_s": round(took_s, 3)}))
         else:
             typer.echo(f"Worker {spec.name} ({', '.join(spec.roles)}) listens on {bound} (after {took_s:.1f} s)")
