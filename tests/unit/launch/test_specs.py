@@ -40,11 +40,13 @@ def test_processes_of_a_machine_share_its_cores(monkeypatch):
     assert settings_of_one(Settings(engine=EngineSettings(threads=5)), 2).engine.threads == 5
 
 
-def test_a_worker_by_hand_is_named_after_its_roles_and_registers_in_the_folder():
-    spec = spec_by_hand(RoutingSettings(directory="/run/x"), ["decode", "prefill"], None, None)
+def test_a_worker_by_hand_is_named_after_its_roles_and_registers_in_the_folder(tmp_path):
+    folder = tmp_path / "workers"
+    spec = spec_by_hand(RoutingSettings(directory=str(folder)), ["decode", "prefill"], None, None)
     assert spec.roles == ("prefill", "decode")
     assert spec.name == f"prefill-decode-{os.getpid()}"
-    assert spec.address == f"unix:/run/x/{spec.name}.sock"
+    assert spec.address == f"unix:{folder}/{spec.name}.sock"
+    assert folder.stat().st_mode & 0o777 == 0o700
     expected = WorkerSpec(name="e", roles=("encode",), address="http://127.0.0.1:1")
     assert spec_by_hand(RoutingSettings(), ["encode"], "e", "http://127.0.0.1:1") == expected
 

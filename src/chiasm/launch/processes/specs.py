@@ -2,12 +2,12 @@
 
 import os
 from collections.abc import Sequence
-from pathlib import Path
 from typing import get_args
 
 import msgspec
 
 from chiasm.errors import InvalidSettingError
+from chiasm.launch.processes.folder import SUFFIX, watched_folder
 from chiasm.protocol.worker import Role
 from chiasm.settings import RoutingSettings, Settings
 
@@ -46,7 +46,7 @@ def spec_by_hand(routing: RoutingSettings, roles: Sequence[str], name: str | Non
     """The worker that a command line names; without an address it registers in the folder that servers watch.
 
     Raises:
-        InvalidSettingError: No such role, or neither an address nor a folder.
+        InvalidSettingError: No such role, neither an address nor a folder, or a folder that is not safe.
     """
     known: tuple[Role, ...] = get_args(Role)
     chosen = tuple(role for role in known if role in roles)
@@ -57,7 +57,9 @@ def spec_by_hand(routing: RoutingSettings, roles: Sequence[str], name: str | Non
         raise InvalidSettingError(
             "The worker has no address", hint="Give --address, or --set routing.directory=FOLDER that servers watch"
         )
-    return WorkerSpec(name=called, roles=chosen, address=address or f"unix:{Path(routing.directory) / called}.sock")
+    if not address:
+        address = f"unix:{watched_folder(routing.directory) / called}{SUFFIX}"
+    return WorkerSpec(name=called, roles=chosen, address=address)
 
 
 def settings_of_one(settings: Settings, num_processes: int) -> Settings:
