@@ -130,6 +130,5 @@ def _views(members: Iterable[Member]) -> Iterable[WorkerView]:
             encode_wait_s=member.encoding.wait_s(),
             prefill_wait_s=member.prefilling.wait_s(),
             num_decoding=member.num_decoding,
-            num_open=member.num_open,
             num_waiting=member.stats.num_waiting if member.stats is not None else 0,
         )

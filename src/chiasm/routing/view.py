@@ -25,7 +25,6 @@ class WorkerView(msgspec.Struct, frozen=True, kw_only=True):
     encode_wait_s: float = 0.0
     prefill_wait_s: float = 0.0
     num_decoding: int = 0
-    num_open: int = 0
     num_waiting: int = 0
 
     @property
