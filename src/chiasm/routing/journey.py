@@ -91,15 +91,11 @@ class Journey:
             return self._parts.policy.plan(msgspec.structs.replace(job, failed=frozenset()), view)
 
     def _job(self) -> Job:
-        known = self._parts.fleet.prefixes.longest(self._prefixes)
-        owner, prefix = known if known is not None else (None, None)
         return Job(
             items=self._pictures.views(),
             num_chars=self._prefixes[-1].num_chars if self._prefixes else 0,
             max_output_tokens=self._request.sampling.max_tokens or _DEFAULT_OUTPUT_TOKENS,
-            prefix_owner=owner,
-            prefix_chars=prefix.num_chars if prefix is not None else 0,
-            prefix_items=frozenset(prefix.items) if prefix is not None else frozenset(),
+            known=self._parts.fleet.prefixes.longest(self._prefixes),
             failed=frozenset(self._ladder.failed),
             failed_encoders=frozenset(self._ladder.failed_encoders),
             local_only=frozenset(self._ladder.local_only),

@@ -89,7 +89,7 @@ def fate_of(item: ItemView, job: Job, fleet: FleetView, prefill: WorkerView) -> 
     if item.identity in job.local_only:
         return "local"
     is_coverable = item.has_handle or (item.has_pixels and encodes_itself(fleet, prefill))
-    if is_coverable and prefill.name == job.prefix_owner and item.identity in job.prefix_items:
+    if is_coverable and item.identity in job.known_items(prefill.name):
         return "prefix"
     if item.has_handle or (is_coverable and prefill.name in item.holders):
         return "embedding"

@@ -12,7 +12,7 @@ _MAX_TEXT_WEIGHT = 3.0
 
 def uncovered_tokens(job: Job, costs: StageCosts, worker: str, covered: Collection[str]) -> float:
     """Tokens that a worker has to compute of a prompt. `covered` pictures are in its prefix cache."""
-    num_chars = job.num_chars - (job.prefix_chars if worker == job.prefix_owner else 0)
+    num_chars = job.num_chars - job.known_chars(worker)
     pixels = [item.num_pixels for item in job.items if item.identity not in covered for _ in item.positions]
     return costs.num_tokens(num_chars, pixels)
 

@@ -1,11 +1,13 @@
 """What a policy looks at: one request and the fleet at one moment, as values."""
 
+from collections.abc import Mapping
 from typing import Literal
 
 import msgspec
 
 from chiasm.protocol.worker import Role
 from chiasm.routing.costs.model import StageCosts
+from chiasm.routing.coverage.prefixes import Prefix
 
 Topology = Literal["local", "agg", "e-pd", "e-p-d", "auto"]
 
@@ -59,9 +61,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     """A request, and what was learned while serving it.
 
     Attributes:
-        prefix_owner: The worker that last served the longest known start of the prompt.
-        prefix_chars: Characters of text in that start.
-        prefix_items: Identities of the pictures in it.
+        known: By worker, the longest start of the prompt that it is known to have computed.
         failed: Workers that failed the request in prefill or decode.
         failed_encoders: Workers that failed it in encoding, or whose embeddings were no good.
         local_only: Identities that no encoder is to be asked for any more.
@@ -70,12 +70,20 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     items: tuple[ItemView, ...] = ()
     num_chars: int = 0
     max_output_tokens: int = 256
-    prefix_owner: str | None = None
-    prefix_chars: int = 0
-    prefix_items: frozenset[str] = frozenset()
+    known: Mapping[str, Prefix] = {}
     failed: frozenset[str] = frozenset()
     failed_encoders: frozenset[str] = frozenset()
     local_only: frozenset[str] = frozenset()
+
+    def known_chars(self, worker: str) -> int:
+        """Characters of the prompt that a worker need not compute again."""
+        prefix = self.known.get(worker)
+        return prefix.num_chars if prefix is not None else 0
+
+    def known_items(self, worker: str) -> tuple[str, ...]:
+        """Identities of the pictures in the start that a worker has computed."""
+        prefix = self.known.get(worker)
+        return prefix.items if prefix is not None else ()
 
 
 class FleetView(msgspec.Struct, frozen=True, kw_only=True):

@@ -7,6 +7,7 @@ import pytest
 
 from chiasm.routing.costs.line import Coefficients
 from chiasm.routing.costs.model import StageCosts
+from chiasm.routing.coverage.prefixes import Prefix
 from chiasm.routing.policies.adaptive import Adaptive
 from tests.unit.routing.fleets import outcome_of, serving
 from tests.unit.routing.scripted import ALL, ask, expected_answer, picture
@@ -59,15 +60,22 @@ def test_a_slow_encoder_gets_a_smaller_share_than_a_quick_one():
 
 @pytest.mark.parametrize("topology", ["agg", "auto"])
 def test_the_prefix_owner_is_chosen_unless_it_is_overloaded(topology):
-    known = job(2, num_chars=400, prefix_owner="b", prefix_chars=300, prefix_items=frozenset({"i0", "i1"}))
+    known = job(2, num_chars=400, known={"b": Prefix("key", 300, ("i0", "i1"))})
     plan = plan_of(known, worker("a"), worker("b", prefill_wait_s=0.03), topology=topology)
     assert (plan.prefill, plan.path, set(plan.fates.values())) == ("b", "covered", {"prefix"})
     assert plan_of(known, worker("a"), worker("b", prefill_wait_s=3.0), topology=topology).prefill == "a"
 
 
 def test_of_equals_the_owner_of_any_start_is_taken():
-    known = job(num_chars=400, prefix_owner="b", prefix_chars=20)
+    known = job(num_chars=400, known={"b": Prefix("key", 20, ())})
     assert plan_of(known, worker("a"), worker("b")).prefill == "b"
+
+
+def test_a_start_that_all_have_draws_nobody_to_one_of_them():
+    shared = {name: Prefix("key", 300, ()) for name in "ab"}
+    assert plan_of(job(num_chars=400, known=shared), worker("a", prefill_wait_s=0.01), worker("b")).prefill == "b"
+    longer = {"a": Prefix("longer", 390, ()), "b": Prefix("key", 300, ())}
+    assert plan_of(job(num_chars=400, known=longer), worker("a"), worker("b")).prefill == "a"
 
 
 def test_text_goes_past_media():

@@ -91,22 +91,22 @@ def test_long_texts_share_their_starts(start, one, two):
     assert prefixes_of(first)[-1:] == [] or prefixes_of(first)[-1].num_chars == len(start + one)
 
 
-def test_the_owner_of_the_longest_start_is_known_the_last_to_serve_it():
+def test_of_each_worker_the_longest_start_that_it_served_is_known():
     owners = PrefixOwners()
     short, long = (prefixes_of(chat(*turns, items=(A,))) for turns in ([[0, "x"]], [[0, "x"], ["y"], ["z"]]))
-    assert owners.longest(long) is None
+    assert owners.longest(long) == {}
     owners.served(long, "w0")
     owners.served(short, "w1")
-    assert owners.longest(long) == ("w0", long[-1])
-    assert owners.longest(short) == ("w1", short[-1])
+    assert owners.longest(long) == {"w0": long[-1], "w1": short[-1]}
+    assert owners.longest(short) == {"w1": short[-1], "w0": short[-1]}
     owners.forget_worker("w0")
-    assert owners.longest(long) == ("w1", short[-1])
+    assert owners.longest(long) == {"w1": short[-1]}
 
 
 def test_a_role_alone_is_no_start_worth_knowing():
     owners = PrefixOwners()
     owners.served(prefixes_of(chat(["abc"])), "w0")
-    assert owners.longest(prefixes_of(chat(["other"]))) is None
+    assert owners.longest(prefixes_of(chat(["other"]))) == {}
 
 
 def test_memory_is_bounded_and_what_is_used_stays():
@@ -114,7 +114,7 @@ def test_memory_is_bounded_and_what_is_used_stays():
     first = prefixes_of(chat(["first"]))
     owners.served(first, "w0")
     for index in range(10):
-        assert owners.longest(first) == ("w0", first[-1])
+        assert owners.longest(first) == {"w0": first[-1]}
         owners.served(prefixes_of(chat([f"other {index}"])), "w1")
 
 

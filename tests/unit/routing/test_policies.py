@@ -3,6 +3,7 @@
 import pytest
 
 from chiasm.errors import EngineDeadError, HandleExpiredError
+from chiasm.routing.coverage.prefixes import Prefix
 from chiasm.routing.policies.content import Content
 from chiasm.routing.policies.least_work import LeastWork
 from chiasm.routing.policies.registry import make_policy
@@ -128,7 +129,7 @@ def test_least_work_avoids_work_of_any_kind(load):
 
 
 def test_content_goes_to_the_owner_of_the_prefix_unless_it_is_overloaded():
-    known = job(1, prefix_owner="b", prefix_chars=50, prefix_items=frozenset({"i0"}))
+    known = job(1, known={"b": Prefix("key", 50, ("i0",))})
     plan = Content().plan(known, fleet("agg", worker("a"), worker("b", prefill_wait_s=0.1)))
     assert (plan.prefill, plan.fates, plan.path) == ("b", {"i0": "prefix"}, "covered")
     plan = Content().plan(known, fleet("agg", worker("a"), worker("b", prefill_wait_s=2.0)))

@@ -1,7 +1,7 @@
 """Starts of prompts, recognised by content and without a tokenizer, and who computed them last."""
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
@@ -12,6 +12,7 @@ _CHUNK_CHARS = 512
 _CHUNK_TOKENS = 128
 _CHARS_PER_TOKEN = 4
 _MAX_PREFIXES = 65_536
+_MAX_OWNERS = 8
 
 
 class Prefix(msgspec.Struct, frozen=True):
@@ -66,26 +67,30 @@ def _text_units(text: str) -> Iterator[tuple[bytes, int, str | None]]:
 
 
 class PrefixOwners:
-    """Remembers which worker computed which start of a prompt last."""
+    """Remembers which workers computed which start of a prompt, the last few of each."""
 
     def __init__(self, max_prefixes: int = _MAX_PREFIXES) -> None:
-        self._owners: Lru[str] = Lru(max_prefixes)
+        self._owners: Lru[tuple[str, ...]] = Lru(max_prefixes)
 
-    def longest(self, prefixes: list[Prefix]) -> tuple[str, Prefix] | None:
-        """The owner of the longest start that anyone is known to have; None when nobody has more than a role."""
+    def longest(self, prefixes: Sequence[Prefix]) -> dict[str, Prefix]:
+        """By worker, the longest start that it is known to have, where that is more than a role."""
+        found: dict[str, Prefix] = {}
         for prefix in reversed(prefixes):
-            owner = self._owners.get(prefix.key)
-            if owner is not None and (prefix.num_chars or prefix.items):
-                return owner, prefix
-        return None
+            if prefix.num_chars or prefix.items:
+                for worker in self._owners.get(prefix.key) or ():
+                    found.setdefault(worker, prefix)
+        return found
 
-    def served(self, prefixes: list[Prefix], worker: str) -> None:
+    def served(self, prefixes: Sequence[Prefix], worker: str) -> None:
         """A worker has computed a prompt, and with it all its starts."""
         for prefix in prefixes:
-            self._owners.put(prefix.key, worker)
+            owners = self._owners.get(prefix.key) or ()
+            if owners[:1] != (worker,):
+                owners = (worker, *(one for one in owners if one != worker))[:_MAX_OWNERS]
+            self._owners.put(prefix.key, owners)
 
     def forget_worker(self, worker: str) -> None:
         """Its cache is gone."""
-        for key, owner in self._owners.items():
-            if owner == worker:
-                self._owners.pop(key)
+        for key, owners in self._owners.items():
+            if worker in owners:
+                self._owners.put(key, tuple(one for one in owners if one != worker))

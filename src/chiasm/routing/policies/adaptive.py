@@ -91,8 +91,8 @@ def _what(way: Way, job: Job, fleet: FleetView) -> str:
         return f"{shares}, {name} prefills"
     if num_wanted:
         return f"{name} encodes {num_wanted} itself"
-    if job.prefix_owner == name:
-        return f"{name} has {job.prefix_chars} characters and {len(job.prefix_items)} pictures of the start"
+    if name in job.known:
+        return f"{name} has {job.known_chars(name)} characters and {len(job.known_items(name))} pictures of the start"
     return f"{name} has nothing to encode" if job.items else f"text at {name}"
 
 
@@ -103,7 +103,7 @@ def _ms(seconds: float) -> str:
 def _worth_comparing(job: Job, fleet: FleetView) -> list[WorkerView]:
     """The idlest workers, and those that have something of the request."""
     workers = sorted(prefill_candidates(job, fleet), key=by_work)
-    holders = {name for item in job.items for name in item.holders} | {job.prefix_owner}
+    holders = {name for item in job.items for name in item.holders} | set(job.known)
     return workers[:_MAX_PREFILLS] + [one for one in workers[_MAX_PREFILLS:] if one.name in holders]
 
 

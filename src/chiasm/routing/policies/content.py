@@ -37,6 +37,6 @@ class Content:
 
 def _worth(job: Job, fleet: FleetView, worker: WorkerView) -> tuple[int, int]:
     """Characters of the start, and pictures, that the worker has."""
-    chars = job.prefix_chars if worker.name == job.prefix_owner else 0
+    chars = job.known_chars(worker.name)
     has = sum(fate_of(item, job, fleet, worker) == "prefix" or worker.name in item.holders for item in job.items)
     return chars, has
