@@ -21,6 +21,7 @@ class Members:
     def __init__(self, fleet: Fleet, token: str) -> None:
         self._fleet = fleet
         self._token = token
+        self._refusals: dict[str, str] = {}  # by name, of those that have tried to join
 
     async def join(self, name: str, address: str) -> None:
         """Connect to a worker and take it in. Raises `ChiasmError`."""
@@ -76,6 +77,9 @@ class Members:
         try:
             await self.join(name, address)
         except ChiasmError as error:
-            logger.info("Worker '%s' did not join: %s", name, error.message)
+            if self._refusals.get(name) != error.message:  # once, not at every try
+                logger.info("Worker '%s' did not join: %s", name, error.message)
+            self._refusals[name] = error.message
             return False
+        self._refusals.pop(name, None)
         return True
