@@ -4,6 +4,8 @@ import itertools
 from collections.abc import AsyncIterator, Callable, Collection, Iterable
 from contextlib import AsyncExitStack
 
+import msgspec
+
 from chiasm.errors import InvalidSettingError
 from chiasm.faults.idle import offered_by, what_stays
 from chiasm.faults.rig import Rig, Topology, reference, rig, with_fleet
@@ -106,9 +108,12 @@ def _by_fleet(trials: Iterable[Trial]) -> list[tuple[_Fleet, list[Scenario]]]:
 
 
 def _settings_of(fleet: _Fleet, settings: Settings) -> Settings:
+    """Workers to be killed move tensors over TCP in one topology: there a producer's death can end a transfer."""
     topology, in_processes, local_encode = fleet
-    counts = _COUNTS[topology, in_processes]
-    return with_fleet(settings, topology, local_encode=local_encode, **counts)
+    made = with_fleet(settings, topology, local_encode=local_encode, **_COUNTS[topology, in_processes])
+    if in_processes and topology == "e-pd":
+        made = msgspec.structs.replace(made, transfer=msgspec.structs.replace(made.transfer, connector="tcp"))
+    return made
 
 
 def _ignore(_what: str, _share: float) -> None:

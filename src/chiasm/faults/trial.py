@@ -13,6 +13,7 @@ from chiasm.faults.scenarios.base import Scenario
 from chiasm.faults.verdict import Verdict
 
 _STREAM_TOKENS = 32
+_PICTURE_TOKENS = 16
 _SHORT_TOKENS = 12
 
 
@@ -80,7 +81,7 @@ class Trials:
 
     async def _meeting(self, scenario: Scenario, target: Asked) -> Meeting:
         text = Question("Tell me about it.", max_tokens=_STREAM_TOKENS)
-        picture = about(self._fresh(1), max_tokens=_STREAM_TOKENS)
+        picture = about(self._fresh(1), max_tokens=_PICTURE_TOKENS)
         sharing = None
         if scenario.shares_picture:
             same = target.question

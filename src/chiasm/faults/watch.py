@@ -18,26 +18,29 @@ class Watch:
 
     def __init__(self) -> None:
         self.fault: Fault | None = None
-        self._identities: frozenset[str] = frozenset()
+        self._identities: frozenset[str] | None = frozenset()
         self._keys: dict[str, str] = {}
 
     @contextmanager
-    def over(self, fault: Fault, identities: Collection[str]) -> Iterator[None]:
-        """Let requests with these pictures meet the fault inside the block."""
-        self.fault, self._identities = fault, frozenset(identities)
+    def over(self, fault: Fault, identities: Collection[str] | None) -> Iterator[None]:
+        """Let requests with these pictures meet the fault inside the block; None: all requests, with none as well."""
+        self.fault, self._identities = fault, None if identities is None else frozenset(identities)
         try:
             yield
         finally:
             self.fault, self._identities = None, frozenset()
+            self._keys.clear()
 
     def fault_for(self, items: Collection[MediaItem]) -> Fault | None:
         """The fault that a call about these items is to meet."""
-        fault = self.fault
-        return fault if any(item.identity in self._identities for item in items) else None
+        known = self._identities
+        is_target = known is None or any(item.identity in known for item in items)
+        return self.fault if is_target else None
 
     def noted(self, address: str, key: str) -> str:
         """Remember what is offered at an address; returns the address."""
-        self._keys[address] = key
+        if self._identities:
+            self._keys[address] = key
         return address
 
     def fault_at(self, address: str, tensor: Tensor) -> Fault | None:
@@ -46,9 +49,9 @@ class Watch:
 
     def fault_of(self, key: str, tensor: Tensor) -> Fault | None:
         """The fault that offering under a key is to meet. Keys and values do not say whose they are: the target's."""
-        fault = self.fault
-        is_target = tensor == "kv" or key.partition(":")[0] in self._identities
-        return fault if is_target else None
+        known = self._identities
+        is_target = known is None or tensor == "kv" or key.partition(":")[0] in known
+        return self.fault if is_target else None
 
 
 class WatchedTransport:
