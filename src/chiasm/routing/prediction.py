@@ -46,6 +46,8 @@ class Outlook:
             work_s = {one.name: one.work_s for one in self._fleet.workers}
             ends_s = [work_s[group.worker] + self._group_s(group) + self._fleet.costs.hop_s for group in groups]
             ready_s = max(ready_s, *ends_s)
+            if any(group.worker != self._prefill.name for group in groups):
+                ready_s += self._fleet.costs.take_s
         return ready_s + self.prefill_s
 
     def strain_on_others_s(self, groups: Sequence[EncodeGroup]) -> float:

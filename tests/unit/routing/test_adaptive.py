@@ -107,6 +107,11 @@ def test_a_small_gain_is_no_reason_to_leave_the_usual_way():
     assert Adaptive().plan(job(2), fleet("auto", worker("a"), worker("b"), costs=costs)).groups
 
 
+def test_a_slow_hand_over_keeps_pictures_where_they_are_needed():
+    view = fleet("auto", worker("a"), worker("b"), costs=msgspec.structs.replace(COSTS, take_s=0.2))
+    assert Adaptive().plan(job(4), view).groups == ()
+
+
 def test_the_same_question_gets_the_same_answer():
     view = fleet("auto", *(worker(f"w{i}", encode_wait_s=i * 0.01) for i in range(20)), costs=COSTS)
     assert len({repr(Adaptive().plan(job(5), view)) for _ in range(3)}) == 1

@@ -74,6 +74,7 @@ def test_averages_follow():
     model = CostModel()
     for _ in range(200):
         model.see_hop(0.5)
+        model.see_take(0.25)
         model.see_output(100)
         model.see_step(4, 0.02)
         model.see_prefill("a", 100, 0.3)
@@ -81,6 +82,7 @@ def test_averages_follow():
         model.see_picture(10_000, 50)
     costs = model.costs()
     assert costs.hop_s == pytest.approx(0.5, rel=0.01)
+    assert costs.take_s == pytest.approx(0.25, rel=0.01)
     assert costs.output_tokens == pytest.approx(100, rel=0.01)
     assert costs.step.at(4) == pytest.approx(0.02, rel=0.05)
     assert costs.prefill_s("a", 100) == pytest.approx(0.3, rel=0.05)

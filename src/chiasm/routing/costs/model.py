@@ -18,6 +18,7 @@ PRIOR_ENCODE = Coefficients(0.004, 0.03 / _TYPICAL_PIXELS)
 PRIOR_PREFILL = Coefficients(0.004, 0.02 / _TYPICAL_TOKENS)
 PRIOR_STEP = Coefficients(0.004, 0.001)
 PRIOR_HOP_S = 0.002
+PRIOR_TAKE_S = 0.001
 PRIOR_OUTPUT_TOKENS = 64.0
 PRIOR_TEXT_PREFILL_S = 0.02
 PRIOR_TOKENS_OF_CHARS = Coefficients(8.0, 0.25)
@@ -32,6 +33,7 @@ class StageCosts(msgspec.Struct, frozen=True, kw_only=True):
         prefill: Prompt to first token, by worker; units are tokens that no cache covers.
         step: One decode step; units are running generations.
         hop_s: A call for embeddings, besides the work that it asks for.
+        take_s: Taking over the embeddings of a prompt from other workers.
         output_tokens: Length of an answer, on average.
         text_prefill_s: Computing the prompt of a request without pictures, on average.
     """
@@ -42,6 +44,7 @@ class StageCosts(msgspec.Struct, frozen=True, kw_only=True):
     prefill_any: Coefficients = PRIOR_PREFILL
     step: Coefficients = PRIOR_STEP
     hop_s: float = PRIOR_HOP_S
+    take_s: float = PRIOR_TAKE_S
     output_tokens: float = PRIOR_OUTPUT_TOKENS
     text_prefill_s: float = PRIOR_TEXT_PREFILL_S
     tokens_of_chars: Coefficients = PRIOR_TOKENS_OF_CHARS
@@ -72,6 +75,7 @@ class CostModel:
         self._text = Line(PRIOR_TOKENS_OF_CHARS, _TYPICAL_CHARS)
         self._pictures = Line(PRIOR_TOKENS_OF_PIXELS, _TYPICAL_PIXELS)
         self._hop_s = PRIOR_HOP_S
+        self._take_s = PRIOR_TAKE_S
         self._output_tokens = PRIOR_OUTPUT_TOKENS
         self._text_prefill_s = PRIOR_TEXT_PREFILL_S
         self._costs: StageCosts | None = None
@@ -86,6 +90,7 @@ class CostModel:
                 prefill_any=self._prefill_any.coefficients(),
                 step=self._step.coefficients(),
                 hop_s=self._hop_s,
+                take_s=self._take_s,
                 output_tokens=self._output_tokens,
                 text_prefill_s=self._text_prefill_s,
                 tokens_of_chars=self._text.coefficients(),
@@ -120,6 +125,11 @@ class CostModel:
     def see_hop(self, seconds: float) -> None:
         """A call for embeddings took this much longer than the work it asked for."""
         self._hop_s = _KEPT * self._hop_s + (1 - _KEPT) * seconds
+        self._costs = None
+
+    def see_take(self, seconds: float) -> None:
+        """A prompt's embeddings took this long to come from other workers."""
+        self._take_s = _KEPT * self._take_s + (1 - _KEPT) * seconds
         self._costs = None
 
     def see_text(self, num_chars: int, num_tokens: int) -> None:

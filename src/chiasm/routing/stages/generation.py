@@ -94,6 +94,8 @@ class GenerateStage:
         encode_s = busy_s(finished.spans, ENCODE_STAGES)
         if encode_s and expected.num_pictures:
             self._costs.see_encode(member.name, expected.num_pictures, expected.num_pixels, encode_s)
+        if take_s := busy_s(finished.spans, ("transfer",)):
+            self._costs.see_take(take_s)
         if not request.hands_over_kv:
             self._costs.see_output(usage.num_output_tokens)
         if request.stream and usage.num_output_tokens > 1:
