@@ -101,7 +101,7 @@ def _print_table(verdicts: "list[Verdict]") -> None:
     console = Console()
     console.print(table)
     num_bad = sum(not verdict.is_good for verdict in verdicts)
-    console.print(f"{len(verdicts)} verdicts, {num_bad} of them bad")
+    console.print(f"{num_bad} of {len(verdicts)} verdicts are bad")
 
 
 def _print_list(trials: "list[Trial]", *, json: bool) -> None:
