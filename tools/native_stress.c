@@ -57,12 +57,16 @@ static void compute(decoder *d, const decoder_step *given, const float *input, f
     s.x = malloc(s.rows * HIDDEN * sizeof(float));
     s.kv = kv;
     memcpy(s.x, input, s.rows * HIDDEN * sizeof(float));
-    if (decoder_check(d, &s) || !decoder_run(d, &s) || !decoder_logits(d, s.x, s.rows, logits)) abort();
+    s.kept = malloc((s.num_wanted < 0 ? 0 : s.num_wanted) * HIDDEN * sizeof(float));
+    if (decoder_check(d, &s) || !decoder_run(d, &s)) abort();
+    if (!decoder_logits(d, s.num_wanted < 0 ? s.x : s.kept, s.num_wanted < 0 ? s.rows : s.num_wanted, logits)) abort();
     free(s.x);
+    free(s.kept);
 }
 
 static void random_step(unsigned *seed, decoder_step *s, run_of_tokens *runs) {
     *s = (decoder_step){.slots = SLOTS, .max_tokens = TOKENS, .runs = runs, .num_runs = 1 + rand_r(seed) % SLOTS};
+    s->num_wanted = -1;
     for (long i = 0; i < s->num_runs; i++) {
         const int64_t start = rand_r(seed) % TOKENS;
         const int64_t most = rand_r(seed) % 2 ? TOKENS - start : 1;
@@ -83,13 +87,17 @@ static void *stress(void *argument) {
         random_step(&seed, &s, runs);
         float *x = noise(&seed, s.rows * HIDDEN), *tables = noise(&seed, s.rows * DIM);
         float *deep = noise(&seed, 2 * HIDDEN);
-        int64_t deep_row = rand_r(&seed) % s.rows;
+        int64_t deep_row = rand_r(&seed) % s.rows, wanted[SLOTS * TOKENS];
+        if (rand_r(&seed) % 2) s.num_wanted = 0;
+        for (int64_t row = 0; s.num_wanted >= 0 && row < s.rows; row++)
+            if (rand_r(&seed) % 3 == 0) wanted[s.num_wanted++] = row;
         s.cosine = s.sine = tables;
+        s.wanted = wanted;
         s.deep = deep;
         s.deep_rows = &deep_row;
         s.num_deep = 1;
         s.num_levels = 2;
-        const size_t size = s.rows * VOCAB * sizeof(float);
+        const size_t size = (s.num_wanted < 0 ? s.rows : s.num_wanted) * VOCAB * sizeof(float);
         float *a = malloc(size), *b = malloc(size);
         compute(one, &s, x, kv[0], a);
         compute(many, &s, x, kv[1], b);

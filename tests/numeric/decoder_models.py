@@ -109,8 +109,8 @@ class Driver:
         )
 
     @torch.inference_mode()
-    def step(self, contexts: Sequence[int], *chunks: tuple[int, int, int]) -> None:
-        """One token each for the first sequences, and chunks (sequence, start, tokens)."""
+    def step(self, contexts: Sequence[int], *chunks: tuple[int, int, int], wanted: Sequence[int] | None = None) -> None:
+        """One token each for the first sequences, and chunks (sequence, start, tokens); collects all or some rows."""
         places = [(number, context) for number, context in enumerate(contexts)]
         for number, start, count in chunks:
             places += [(number, position) for position in range(start, start + count)]
@@ -123,7 +123,10 @@ class Driver:
             np.array(contexts, np.int64),
             [chunk(*c) for c in chunks],
             self.deepstack,
+            None if wanted is None else torch.tensor(wanted, dtype=torch.int64),
         )
+        places = places if wanted is None else [places[row] for row in wanted]
+        assert len(x) == len(places)
         self.hidden |= {place: x[row].clone() for row, place in enumerate(places)}
 
     def whole(self, number: int) -> torch.Tensor:

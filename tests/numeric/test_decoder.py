@@ -118,6 +118,58 @@ def test_token_by_token_gives_the_same_bits(name, kind):
     assert same(driver, alone(name, kind))
 
 
+def compute_some(driver: Driver) -> None:
+    """As `compute_mixed`, but only some rows are wanted of most steps."""
+    driver.step([], (0, 0, 37), wanted=[36])
+    driver.step([], (1, 0, 17), (2, 0, 8), wanted=[])
+    driver.step([], (1, 17, 15), (4, 0, 1), wanted=[3, 15])
+    driver.step([37, 32, 8], (3, 0, 60), (5, 0, 20), wanted=[0, 1, 2, 61, 82])
+    driver.step([38], (3, 60, 1))
+    driver.step([39], (3, 61, 39), wanted=[0, 37, 39])
+
+
+@needs_native
+@pytest.mark.parametrize(("name", "kind"), NATIVE)
+@pytest.mark.parametrize("threads", [1, 3])
+def test_rows_that_nobody_wants_do_not_change_a_bit(name, kind, threads):
+    driver = Driver(make(kind, reference_model(name), threads=threads), sequences())
+    compute_some(driver)
+    assert len(driver.hidden) == 13
+    for (number, position), hidden in driver.hidden.items():
+        assert torch.equal(hidden, alone(name, kind)[number][position])
+
+
+def test_the_torch_decoder_returns_the_wanted_rows():
+    whole, some = (Driver(make("torch", reference_model("plain")), sequences()) for _ in range(2))
+    compute_mixed(whole)
+    compute_some(some)
+    assert all(torch.equal(hidden, whole.hidden[place]) for place, hidden in some.hidden.items())
+
+
+@needs_native
+@pytest.mark.parametrize("wanted", [[3], [-1], [1, 1], [2, 0]])
+def test_wanted_rows_that_are_not_there_or_out_of_order_are_refused(wanted):
+    decoder, kv = (
+        make("generic", reference_model("plain")),
+        Driver(make("generic", reference_model("plain")), []).kv.data,
+    )
+    x, rotary, contexts = torch.zeros(3, 64), decoder.rotary(np.arange(3)[None]), np.zeros(3, np.int64)
+    with pytest.raises(ValueError, match="wanted rows out of order"):
+        decoder.forward(x, rotary, kv, contexts, [], None, torch.tensor(wanted))
+
+
+@needs_native
+def test_wanted_rows_of_a_model_with_levels_after_each_layer():
+    results = []
+    for wanted in (None, [0, 2]):
+        driver = Driver(make("generic", reference_model("plain")), sequences())
+        levels = torch.randn(3, 1, 64, generator=torch.Generator().manual_seed(0))
+        driver.deepstack = DeepstackRows(torch.tensor([2]), levels)
+        driver.step([], (0, 0, 4), wanted=wanted)
+        results.append([driver.hidden[0, position] for position in (0, 2)])
+    assert all(torch.equal(whole, some) for whole, some in zip(*results, strict=True))
+
+
 @needs_native
 @pytest.mark.parametrize(("name", "kind"), NATIVE)
 def test_a_prefix_copied_from_another_slot_gives_the_same_bits(name, kind):
@@ -269,7 +321,7 @@ def test_memory_that_is_refused_is_an_ordinary_error():
     assert isinstance(decoder, NativeDecoder)
     huge = np.array([[0, 0, 2**44]], np.int64)
     with pytest.raises(MemoryError):
-        decoder._native.step(2**44, 0, 0, 0, 0, 1, 2**44, huge.ctypes.data, 1, 0, 0, 0, 0)
+        decoder._native.step(2**44, 0, 0, 0, 0, 1, 2**44, huge.ctypes.data, 1, 0, 0, 0, 0, 0, -1, 0)
     with pytest.raises(MemoryError):
         type(decoder._native)("generic", 1, 1, 64, 2, 1, 16, 64, 2**50, False, 1e-6, 1.0, 0.0).set_head(0, 0)
     driver = Driver(decoder, sequences())

@@ -115,20 +115,18 @@ class EngineCore:
         self._keep_prefixes(finishing)
 
     def _compute(self, step: Step, sampling: Seq[Sequence]) -> list[Outcome]:
-        hidden = self._forward(step)
-        if not sampling:
-            return []
         last = list(range(step.num_decoding))
         end = step.num_decoding
         for chunk in step.chunks:
             end += chunk.num_tokens
             if chunk.is_last:
                 last.append(end - 1)
-        if len(last) < len(hidden):
-            hidden = hidden[torch.tensor(last)]
+        hidden = self._forward(step, torch.tensor(last, dtype=torch.int64) if len(last) < end else None)
+        if not sampling:
+            return []
         return sample(self._decoder.logits(hidden), [sequence.sampler for sequence in sampling])
 
-    def _forward(self, step: Step) -> torch.Tensor:
+    def _forward(self, step: Step, wanted: torch.Tensor | None) -> torch.Tensor:
         n = step.num_decoding
         prompts = [self._sequences[chunk.sequence.key].prompt for chunk in step.chunks]
         ids = [self._next_token[:n]] if n else []
@@ -139,7 +137,9 @@ class EngineCore:
             rotary.append(prompt.rotary[tokens])
         x = self._decoder.embed(torch.from_numpy(np.concatenate(ids)))
         deepstack = self._place_embeddings(x, step)
-        return self._decoder.forward(x, Rotary.cat(rotary), self._kv.data, self._context[:n], step.chunks, deepstack)
+        return self._decoder.forward(
+            x, Rotary.cat(rotary), self._kv.data, self._context[:n], step.chunks, deepstack, wanted
+        )
 
     def _place_embeddings(self, x: torch.Tensor, step: Step) -> DeepstackRows | None:
         """Overwrite placeholder rows of `x`; returns the further levels, if the model has any."""

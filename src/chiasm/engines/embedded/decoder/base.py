@@ -64,8 +64,11 @@ class Decoder(Protocol):
         contexts: NDArray[np.int64],
         chunks: Sequence[Chunk],
         deepstack: DeepstackRows | None,
+        wanted: torch.Tensor | None = None,
     ) -> torch.Tensor:
         """All layers over packed tokens; each attends to what its slot holds before it, and to itself.
+
+        Returns the last layer's hidden states of all tokens, or of those that `wanted` names.
 
         Args:
             x: [tokens, hidden]: first one token each for slots 0, 1, ..., then those of `chunks`. May be overwritten.
@@ -74,6 +77,7 @@ class Decoder(Protocol):
             contexts: For each of the single tokens, how many its slot holds already.
             chunks: In slots of their own.
             deepstack: For models that have it.
+            wanted: int64, ascending; the others' keys and values are computed, and no more of the last layer.
         """
         ...
 

@@ -123,6 +123,7 @@ class NativeDecoder:
         contexts: NDArray[np.int64],
         chunks: Sequence[Chunk],
         deepstack: DeepstackRows | None,
+        wanted: torch.Tensor | None = None,
     ) -> torch.Tensor:
         """See `Decoder`; computes in place. Raises `ValueError` for what does not fit, and `MemoryError`."""
         rows, shape = len(x), self.shape
@@ -132,6 +133,9 @@ class NativeDecoder:
         check("kv", kv, (self.num_layers, kv.shape[1], 2, shape.kv_heads, kv.shape[4], shape.head_dim))
         runs = _runs(contexts, chunks)
         deep_rows, levels = _deepstack(deepstack, self.hidden_size)
+        if wanted is not None and len(levels) >= self.num_layers:
+            return self.forward(x, rotary, kv, contexts, chunks, deepstack)[wanted]
+        kept = x if wanted is None else torch.empty(len(wanted), self.hidden_size)
         self._native.step(
             rows,
             x.data_ptr(),
@@ -146,8 +150,11 @@ class NativeDecoder:
             levels.data_ptr(),
             len(deep_rows),
             len(levels),
+            address(wanted),
+            -1 if wanted is None else len(wanted),
+            kept.data_ptr(),
         )
-        return x
+        return kept
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
         """See `Decoder`."""

@@ -61,6 +61,7 @@ class TorchDecoder:
         contexts: NDArray[np.int64],
         chunks: Sequence[Chunk],
         deepstack: DeepstackRows | None,
+        wanted: torch.Tensor | None = None,
     ) -> torch.Tensor:
         """See `Decoder`."""
         rows = DecodeRows(contexts, kv) if len(contexts) else None
@@ -71,7 +72,7 @@ class TorchDecoder:
             x = layer.down.add(functional.silu(gate).mul_(up), x)
             if deepstack is not None and number < len(deepstack.levels):
                 x[deepstack.rows] += deepstack.levels[number]
-        return x
+        return x if wanted is None else x[wanted]
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
         """See `Decoder`."""

@@ -21,16 +21,17 @@ struct decoder {
     buffer norm, qkv, attended, active, scores, tiles; /* scratch of a step; grows, never shrinks */
 };
 
-/* Consecutive tokens of a run that are attended together: rows row .. row + count - 1. */
+/* Consecutive tokens of a run that are attended together: rows row .. row + count - 1; the result goes to rows from `out`
+ * on. */
 typedef struct {
-    long row, slot, start, count;
+    long row, slot, start, count, out;
 } tile;
 
 /* What a step's phases read. Threads have copies; one that is late by a step finds nothing to do with its copy. */
 typedef struct {
     const decoder *d;
     decoder_step step;
-    const tile *tiles;
+    const tile *tiles; /* after those of all rows, one for each wanted row */
     long num_tiles, most_keys;
     size_t scores_per_thread;
     float *norm, *qkv, *attended, *active, *scores;
@@ -195,7 +196,7 @@ static void attend(const job *j, long first, long last, int thread) {
         const float *keys = keys_of(j, t->slot, kv_head);
         const attention a = {
             .queries = j->qkv + t->row * qkv_width(s) + column,
-            .out = j->attended + t->row * attended_width(s) + column,
+            .out = j->attended + t->out * attended_width(s) + column,
             .keys = keys,
             .values = keys + values_after(j),
             .scores = j->scores + thread * j->scores_per_thread,
@@ -209,6 +210,13 @@ static void attend(const job *j, long first, long last, int thread) {
         };
         j->d->k->attend(&a);
     }
+}
+
+static void keep(const job *j, long first, long last, int thread) {
+    (void)thread;
+    const long width = j->d->shape.hidden;
+    for (long i = first; i < last; i++)
+        memcpy(j->step.kept + i * width, j->step.x + j->step.wanted[i] * width, width * sizeof(float));
 }
 
 static void add_deep(const job *j, long first, long last, int thread) {
@@ -244,18 +252,26 @@ static void share_panels(member *me, const job *j, phase phase, const linear *l)
     share(me, j, phase, linear_panels(j->d->k, l), 4);
 }
 
+/* From here on, go on with the wanted rows alone: the last layer has all keys and values. */
+static void drop_unwanted(member *me, job *j) {
+    share(me, j, keep, j->step.num_wanted, 1);
+    j->tiles += j->num_tiles;
+    j->num_tiles = j->step.rows = j->step.num_wanted;
+    j->step.x = j->step.kept;
+}
+
 static void run_layers(const void *shared, member *me) {
     job j = *(const job *)shared;
     const decoder *d = j.d;
-    const long rows = j.step.rows, units = j.num_tiles * d->shape.kv_heads;
     for (j.number = 0; j.number < d->shape.num_layers; j.number++) {
         const layer *l = j.layer = &d->layers[j.number];
-        share(me, &j, input_norm, rows, 1);
+        share(me, &j, input_norm, j.step.rows, 1);
         share_panels(me, &j, project, &l->qkv);
         share(me, &j, place, j.num_tiles, 1);
-        share(me, &j, attend, units, 1);
+        if (j.step.num_wanted >= 0 && j.number == d->shape.num_layers - 1) drop_unwanted(me, &j);
+        share(me, &j, attend, j.num_tiles * d->shape.kv_heads, 1);
         share_panels(me, &j, add_attended, &l->out);
-        share(me, &j, post_norm, rows, 1);
+        share(me, &j, post_norm, j.step.rows, 1);
         share_panels(me, &j, gate_up, &l->gate_up);
         share_panels(me, &j, add_down, &l->down);
         if (j.number < j.step.num_levels) share(me, &j, add_deep, j.step.num_deep, 1);
@@ -285,6 +301,9 @@ const char *decoder_check(const decoder *d, const decoder_step *s) {
     if (s->num_levels > d->shape.num_layers) return "more deepstack levels than layers";
     for (long i = 0; i < s->num_deep; i++)
         if (s->deep_rows[i] < 0 || s->deep_rows[i] >= s->rows) return "deepstack values for a row that is not there";
+    if (s->num_wanted >= 0 && s->num_levels == d->shape.num_layers) return "wanted rows of a model with levels after each layer";
+    for (long i = 0; i < s->num_wanted; i++)
+        if (s->wanted[i] < (i ? s->wanted[i - 1] + 1 : 0) || s->wanted[i] >= s->rows) return "wanted rows out of order";
     return NULL;
 }
 
@@ -299,6 +318,16 @@ static void run(const decoder *d, void (*body)(const void *, member *), const jo
     else team_run(d->team, body, j, sizeof *j);
 }
 
+/* A tile of its own for each wanted row. */
+static void cut_wanted(const decoder_step *s, tile *tiles) {
+    const run_of_tokens *r = s->runs;
+    long first = 0;
+    for (long i = 0; i < s->num_wanted; i++) {
+        while (s->wanted[i] >= first + r->count) first += r++->count;
+        tiles[i] = (tile){s->wanted[i], r->slot, r->start + s->wanted[i] - first, 1, i};
+    }
+}
+
 /* Cut runs into tiles; also find the longest context. */
 static void cut(const decoder *d, const decoder_step *s, tile *tiles, job *j) {
     const long group = d->shape.heads / d->shape.kv_heads;
@@ -306,7 +335,7 @@ static void cut(const decoder *d, const decoder_step *s, tile *tiles, job *j) {
     long row = 0;
     for (const run_of_tokens *r = s->runs; r < s->runs + s->num_runs; r++) {
         for (long i = 0; i < r->count; i += most_rows)
-            tiles[j->num_tiles++] = (tile){row + i, r->slot, r->start + i, smaller(most_rows, r->count - i)};
+            tiles[j->num_tiles++] = (tile){row + i, r->slot, r->start + i, smaller(most_rows, r->count - i), row + i};
         row += r->count;
         if (r->start + r->count > j->most_keys) j->most_keys = r->start + r->count;
     }
@@ -317,8 +346,10 @@ bool decoder_run(decoder *d, const decoder_step *s) {
     const decoder_shape *shape = &d->shape;
     const size_t row = s->rows * sizeof(float);
     job j = {.d = d, .step = *s};
-    if (!grow(&d->tiles, s->rows * sizeof(tile))) return false;
+    const long num_wanted = s->num_wanted > 0 ? s->num_wanted : 0;
+    if (!grow(&d->tiles, (s->rows + num_wanted) * sizeof(tile))) return false;
     cut(d, s, d->tiles.data, &j);
+    cut_wanted(s, (tile *)d->tiles.data + j.num_tiles);
     if (!grow(&d->norm, row * shape->hidden) || !grow(&d->qkv, row * qkv_width(shape)) ||
         !grow(&d->attended, row * attended_width(shape)) || !grow(&d->active, row * shape->intermediate) ||
         !grow(&d->scores, j.scores_per_thread * team_threads(d->team) * sizeof(float)))

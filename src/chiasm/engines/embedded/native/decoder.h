@@ -28,7 +28,7 @@ typedef struct {
 } run_of_tokens;
 
 typedef struct {
-    float *x;                   /* [rows, hidden], replaced by the last layer's output */
+    float *x;                   /* [rows, hidden], overwritten */
     const float *cosine, *sine; /* [rows, head_dim]: the first half of cosine and the second of sine are read */
     long rows;
     float *kv; /* [layers, slots, 2, kv_heads, max_tokens, head_dim] */
@@ -38,6 +38,9 @@ typedef struct {
     const int64_t *deep_rows; /* [num_deep]: rows that get a further vector after each of the first layers */
     const float *deep;        /* [num_levels, num_deep, hidden] */
     long num_deep, num_levels;
+    const int64_t *wanted; /* [num_wanted], ascending: rows whose output is wanted; only with fewer levels than layers */
+    float *kept;           /* [num_wanted, hidden]: takes their output; `x` is left half computed */
+    long num_wanted;       /* negative for all rows, in place */
 } decoder_step;
 
 typedef struct decoder decoder;

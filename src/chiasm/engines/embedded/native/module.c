@@ -123,11 +123,11 @@ static PyObject *py_set_head(PyObject *self, PyObject *args) {
 }
 
 static PyObject *py_step(PyObject *self, PyObject *args) {
-    address x, cosine, sine, kv, runs, deep_rows, deep;
+    address x, cosine, sine, kv, runs, deep_rows, deep, wanted, kept;
     decoder_step s = {0};
     if (!PyArg_ParseTuple(
-            args, "lKKKKllKlKKll", &s.rows, &x, &cosine, &sine, &kv, &s.slots, &s.max_tokens, &runs, &s.num_runs,
-            &deep_rows, &deep, &s.num_deep, &s.num_levels))
+            args, "lKKKKllKlKKllKlK", &s.rows, &x, &cosine, &sine, &kv, &s.slots, &s.max_tokens, &runs, &s.num_runs,
+            &deep_rows, &deep, &s.num_deep, &s.num_levels, &wanted, &s.num_wanted, &kept))
         return NULL;
     s.x = pointer(x);
     s.cosine = pointer(cosine);
@@ -136,6 +136,8 @@ static PyObject *py_step(PyObject *self, PyObject *args) {
     s.runs = pointer(runs);
     s.deep_rows = pointer(deep_rows);
     s.deep = pointer(deep);
+    s.wanted = pointer(wanted);
+    s.kept = pointer(kept);
     decoder *d = begin((object *)self);
     if (!d) return NULL;
     const char *problem = decoder_check(d, &s);
@@ -173,7 +175,8 @@ static PyMethodDef methods[] = {
      "set_layer(number, input_norm, post_norm, q_norm, k_norm, qkv, out, gate_up, down, biases of these four)"},
     {"set_head", py_set_head, METH_VARARGS, "set_head(norm, weights)"},
     {"step", py_step, METH_VARARGS,
-     "step(rows, x, cos, sin, kv, slots, max_tokens, runs, num_runs, deep_rows, deep, num_deep, num_levels)"},
+     "step(rows, x, cos, sin, kv, slots, max_tokens, runs, num_runs, deep_rows, deep, num_deep, num_levels, "
+     "wanted, num_wanted, kept)"},
     {"logits", py_logits, METH_VARARGS, "logits(rows, x, out)"},
     {"close", py_close, METH_NOARGS, "Join the threads and give back the memory."},
     {NULL, NULL, 0, NULL},
