@@ -21,13 +21,13 @@ class Members:
     def __init__(self, fleet: Fleet, token: str) -> None:
         self._fleet = fleet
         self._token = token
-        self._refusals: dict[str, str] = {}  # by name, of those that have tried to join
+        self._refusals: dict[str, str] = {}  # by address, of those that have tried to join
 
-    async def join(self, name: str, address: str) -> None:
-        """Connect to a worker and take it in. Raises `ChiasmError`."""
+    async def join(self, name: str | None, address: str) -> None:
+        """Connect to a worker and take it in, by default under its own name. Raises `ChiasmError`."""
         worker = await RemoteWorker.connect(address, token=self._token or None)
         try:
-            self._fleet.add(name, worker)
+            self._fleet.add(name or worker.info.name, worker)
         except BaseException:
             await worker.aclose()
             raise
@@ -41,10 +41,10 @@ class Members:
         await worker.aclose()
 
     async def keep_listed(self, addresses: Iterable[str]) -> None:
-        """Take in workers whose addresses are given, each as soon as it answers. Its name is its address."""
+        """Take in workers whose addresses are given, each as soon as it answers."""
         missing = list(dict.fromkeys(addresses))
         while missing:
-            missing = [address for address in missing if not await self._joins(address, address)]
+            missing = [address for address in missing if not await self._joins(None, address)]
             await asyncio.sleep(_RETRY_INTERVAL_S)
 
     async def keep_registered(self, folder: Path) -> None:
@@ -73,13 +73,13 @@ class Members:
                 await asyncio.to_thread(restart, name)
             await asyncio.sleep(_RETRY_INTERVAL_S)
 
-    async def _joins(self, name: str, address: str) -> bool:
+    async def _joins(self, name: str | None, address: str) -> bool:
         try:
             await self.join(name, address)
         except ChiasmError as error:
-            if self._refusals.get(name) != error.message:  # once, not at every try
-                logger.info("Worker '%s' did not join: %s", name, error.message)
-            self._refusals[name] = error.message
+            if self._refusals.get(address) != error.message:  # once, not at every try
+                logger.info("Worker %s did not join: %s", name or address, error.message)
+            self._refusals[address] = error.message
             return False
-        self._refusals.pop(name, None)
+        self._refusals.pop(address, None)
         return True

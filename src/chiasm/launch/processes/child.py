@@ -57,7 +57,8 @@ class _Stop:
             self._is_set = True
             if self._target is not None:
                 loop, event = self._target
-                loop.call_soon_threadsafe(event.set)
+                with suppress(RuntimeError):  # the loop is closed: the worker is ending already
+                    loop.call_soon_threadsafe(event.set)
 
 
 def _until_owner_is_gone(owner: FileIO, stop: _Stop) -> None:
