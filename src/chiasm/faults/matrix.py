@@ -6,13 +6,14 @@ from contextlib import AsyncExitStack
 
 import msgspec
 
-from chiasm.errors import InvalidSettingError
+from chiasm.errors import InvalidSettingError, UnsupportedModelError
 from chiasm.faults.idle import offered_by, what_stays
 from chiasm.faults.rig import Rig, Topology, reference, rig, with_fleet
 from chiasm.faults.scenarios import clients, embeddings, kills, kv, metadata
 from chiasm.faults.scenarios.base import SPLIT, Scenario
 from chiasm.faults.trial import References, Trials
 from chiasm.faults.verdict import Verdict
+from chiasm.launch.model import model_directory, preparer_of
 from chiasm.settings import Settings
 
 SCENARIOS: tuple[Scenario, ...] = (
@@ -64,8 +65,12 @@ def chosen(faults: Collection[str], topologies: Collection[str]) -> list[Trial]:
 async def run_matrix(trials: Iterable[Trial], settings: Settings, on_trial: OnTrial) -> AsyncIterator[Verdict]:
     """Make the trials, one after the other; for each fleet ends with a verdict on what it still has.
 
-    Raises `EngineStartError` when a fleet does not come up, or does not come back.
+    Raises:
+        UnsupportedModelError: The model takes no pictures.
+        EngineStartError: A fleet does not come up, or does not come back.
     """
+    if preparer_of(model_directory(settings.engine.model)) is None:
+        raise UnsupportedModelError("Faults are tried with pictures; this model takes none")
     numbers = itertools.count()
     async with AsyncExitStack() as lasting:
         references = References(await lasting.enter_async_context(reference(settings, _ignore)))

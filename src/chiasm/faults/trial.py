@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from chiasm.faults.client import Client
 from chiasm.faults.idle import held_by, what_stays
 from chiasm.faults.judgement import attempts_of, problems_of_neighbour, problems_of_target
-from chiasm.faults.meeting import Asked, Meeting
+from chiasm.faults.meeting import MEETING_TIMEOUT_S, Asked, Meeting
 from chiasm.faults.questions import Question, about
 from chiasm.faults.rig import START_TIMEOUT_S, Rig, until
 from chiasm.faults.scenarios.base import Scenario
@@ -47,8 +47,12 @@ class Trials:
         following = await self._following(target)
         pids = self._rig.pids()
         fault = scenario.make(self._rig.processes)
-        await meeting.run(fault)
-        problems = problems_of_target(scenario, fault, target)
+        problems = []
+        try:
+            await meeting.run(fault)
+        except TimeoutError:
+            problems.append(f"not everybody had an answer after {MEETING_TIMEOUT_S:g} s")
+        problems += problems_of_target(scenario, fault, target)
         for one in meeting.neighbours:
             problems += problems_of_neighbour(one, self._rig.killed_of(pids))
         problems += await self._deaths(pids)
@@ -93,7 +97,7 @@ class Trials:
             await self._references.asked("the other picture's request", picture),
             target,
             sharing,
-            is_picture_first=scenario.is_text_first,
+            is_picture_first=scenario.is_picture_first,
         )
 
     def _fresh(self, count: int) -> tuple[int, ...]:

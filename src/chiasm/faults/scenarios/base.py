@@ -26,7 +26,7 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
         pictures: How many the target shows.
         max_tokens: How many the target asks for.
         timeout_s: The target's deadline.
-        is_text_first: The neighbours are past their first tokens before the target comes.
+        is_picture_first: Both neighbours are past their first tokens before the target comes.
         local_encode: As in `routing.local_encode`.
         shows_slow_url: The target's picture is a URL that never ends.
         shares_picture: Another request shows the target's picture, and must not notice.
@@ -43,7 +43,7 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
     pictures: int = 1
     max_tokens: int = 12
     timeout_s: float = 60.0
-    is_text_first: bool = False
+    is_picture_first: bool = False
     local_encode: Literal["fallback", "never"] = "fallback"
     shows_slow_url: bool = False
     shares_picture: bool = False

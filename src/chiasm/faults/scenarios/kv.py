@@ -38,7 +38,7 @@ def _scenario(
         topologies=("e-p-d",),
         outcome=outcome,
         min_failures=min_failures,
-        is_text_first=True,
+        is_picture_first=True,
     )
 
 
