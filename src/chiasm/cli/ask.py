@@ -176,3 +176,15 @@ def _print_stages(receipt: dict[str, Any] | None) -> None:
     table.add_row("time to first token", f"{total_s * 1e3:.2f}", style="bold")
     table.add_row("decode", f"{receipt['decode_s'] * 1e3:.2f}", f"{receipt['num_output_tokens']} tokens")
     Console().print(table)
+    if route := receipt.get("route"):
+        typer.echo(_route_words(route))
+
+
+def _route_words(route: dict[str, Any]) -> str:
+    """The way a request took through a fleet, with every attempt in order."""
+    attempts = ", ".join(
+        f"{one['stage']} by {one['worker']}" + ("" if one["outcome"] == "ok" else f" failed ({one['outcome']})")
+        for one in route["attempts"]
+    )
+    reason = f"\n      {route['reason']}" if route["reason"] else ""
+    return f"way:  {route['path']}, policy {route['policy']}; {attempts}{reason}"
