@@ -15,7 +15,8 @@ def test_the_way_is_told_with_its_failures_and_its_reason():
     ]
     route = {"path": "e-pd", "policy": "adaptive", "reason": "Because of 3 ms.", "attempts": attempts}
     assert _route_words(route).splitlines() == [
-        "way:  e-pd, policy adaptive; encode by encode-0 failed (engine_dead), encode by encode-1, prefill by prefill-0",
+        "way:  e-pd, policy adaptive; "
+        "encode by encode-0 failed (engine_dead), encode by encode-1, prefill by prefill-0",
         "      Because of 3 ms.",
     ]
     assert "\n" not in _route_words(route | {"reason": ""})
