@@ -42,10 +42,15 @@ class Mailbox:
         self._notify()
 
     async def get(self) -> list[TokenEvent | ChoiceFinished]:
-        """Wait for events and take all there are. Raises the error the request ended with."""
+        """Wait for events and take all there are. Raises the error the request ended with.
+
+        Returns none when every choice has ended: the last events may be taken before their push has counted the ends.
+        """
         while not self._events:
             if self._error is not None:
                 raise self._error
+            if self.is_finished:
+                return []
             await self._arrived.wait()
             self._arrived.clear()
         taken = []

@@ -1,5 +1,6 @@
 import asyncio
 import threading
+from collections import deque
 
 import pytest
 
@@ -50,3 +51,23 @@ async def test_an_error_comes_after_the_events_before_it():
     assert [event.text for event in await box.get()] == ["a"]
     with pytest.raises(EngineStepError):
         await box.get()
+
+
+class TakenAtOnce(deque):
+    """A reader on the other thread has taken what is appended before the next line runs."""
+
+    def extend(self, events) -> None:
+        super().extend(events)
+        self.clear()
+
+
+async def test_a_reader_that_was_faster_than_the_count_of_ends_does_not_wait_for_ever():
+    box = Mailbox(1, stream=True)
+    box._events = TakenAtOnce()
+    reader = asyncio.create_task(box.get())
+    await asyncio.sleep(0)
+    from_thread(lambda: box.push([token("a"), ChoiceFinished(0, "stop")]))
+    async with asyncio.timeout(10):
+        assert await reader == []
+    assert box.is_finished
+    assert not box.has_events
