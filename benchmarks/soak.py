@@ -25,6 +25,7 @@ from chiasm.connectors.faulty import Fault as Tampering
 from chiasm.faults.client import FINISHED
 from chiasm.faults.fault import Direction, Fault, Tensor
 from chiasm.faults.idle import offered_by, what_stays
+from chiasm.faults.judgement import attempts_of
 from chiasm.faults.questions import Question, about
 from chiasm.faults.rig import Rig, reference, rig, with_fleet
 from chiasm.faults.trial import References
@@ -38,11 +39,18 @@ TOPOLOGIES = {
 }
 KINDS: dict[Direction, tuple[Any, ...]] = {"put": ("full", "drop", "duplicate"), "get": ("truncate", "corrupt")}
 CACHE_BYTES = 2**20
-WARM_UP_SHARE = 0.25
+WARM_UP_SHARE = 0.5
 NUM_SAMPLES = 400
 LONGEST_STAY_S = 0.5
-WHILE_FAULTY = ("overloaded", "embedding_unavailable", "transfer_failed", "checksum_mismatch", "layout_mismatch")
-"""Codes that a fault may end a request with, when it meets a second one on its way down."""
+EXPLAINED = (
+    FINISHED,
+    "overloaded",
+    "embedding_unavailable",
+    "transfer_failed",
+    "checksum_mismatch",
+    "layout_mismatch",
+)
+"""Ends that a fault can be the reason of: those of requests that met a second one on their way down."""
 
 
 class RandomFaults(Fault):
@@ -70,6 +78,7 @@ class Tally:
 
     ends: Counter[str] = field(default_factory=Counter)
     num_wrong: int = 0
+    unexplained: list[dict[str, Any]] = field(default_factory=list)
     memory: list[tuple[int, int]] = field(default_factory=list)
 
 
@@ -108,6 +117,10 @@ class Soak:
         answer = asking.result()
         self.tally.ends[answer.outcome] += 1
         self.tally.num_wrong += answer.outcome == FINISHED and answer.tokens != right
+        if answer.outcome not in EXPLAINED:
+            receipt = self._fleet.gateway.receipts.get(answer.receipt_id)
+            attempts = [f"{one.stage} {one.worker} {one.outcome}" for one in attempts_of(receipt)]
+            self.tally.unexplained.append(msgspec.to_builtins(answer) | {"attempts": attempts})
 
 
 def resident_bytes() -> int:
@@ -183,6 +196,7 @@ async def measure(args: argparse.Namespace) -> dict[str, Any]:
         "requests": args.requests,
         "ends": dict(tally.ends),
         "wrong_answers": tally.num_wrong,
+        "unexplained": tally.unexplained,
         "server": counted,
         "transfers": fault.num_transfers,
         "faults": fault.num_met,
@@ -200,11 +214,10 @@ def complaints(result: dict[str, Any]) -> list[str]:
     """What is not as it must be."""
     server = dict(result["server"])
     received, ended = server.pop("received", 0.0), sum(server.values())
-    allowed = {FINISHED, "left", *WHILE_FAULTY}
     found = {
         "requests of clients are not accounted for": sum(result["ends"].values()) != result["requests"],
         "requests of the server are not accounted for": received != ended,
-        "requests ended in ways that no fault explains": not set(result["ends"]) <= allowed,
+        "requests ended in ways that no fault explains": not set(result["ends"]) <= {"left", *EXPLAINED},
         "answers are wrong": result["wrong_answers"] > 0,
         "something stays": bool(result["stays"]),
         "tasks are left": result["after"]["tasks"] > result["before"]["tasks"],

@@ -36,7 +36,7 @@ def test_whatever_is_wrong_is_named(changed, word):
 
 
 def test_growth_is_counted_after_the_warm_up():
-    warming, growing = [(n, 1000 * n) for n in range(25)], [(n, 25_000 + 8 * n) for n in range(25, 100)]
+    warming, growing = [(n, 1000 * n) for n in range(50)], [(n, 50_000 + 8 * n) for n in range(50, 100)]
     assert slope(warming + growing) == pytest.approx(8.0)
 
 
