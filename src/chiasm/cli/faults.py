@@ -93,7 +93,11 @@ def _print_table(verdicts: "list[Verdict]") -> None:
     from rich.console import Console
     from rich.table import Table
 
-    table = Table("", "Topology", "Fault", "Expected", "Outcome", "Attempts", "ms", box=None, pad_edge=False)
+    table = Table("", "Topology", box=None, pad_edge=False)
+    for name in ("Fault", "Expected", "Outcome"):
+        table.add_column(name, no_wrap=True, overflow="ignore")
+    table.add_column("Attempts")
+    table.add_column("ms", justify="right")
     for verdict in verdicts:
         mark = "[green]good[/]" if verdict.is_good else "[red]BAD[/]"
         attempts, spent = "\n".join(verdict.attempts), f"{verdict.elapsed_ms:.0f}" if verdict.elapsed_ms else ""
