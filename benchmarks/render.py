@@ -214,8 +214,23 @@ def fronts_section(result: dict[str, Any]) -> str:
     return "\n".join(lines) + end
 
 
+def soak_section(result: dict[str, Any]) -> str:
+    """What came of many requests with faults among them."""
+    ends = ", ".join(f"{count:,} {name}" for name, count in result["ends"].items())
+    wrong = "; ".join(result["wrong"]) or "nothing"
+    return (
+        f"## Faults and clients that leave, for long\n\n{conditions(result['machine'])}\n"
+        f"{result['requests']:,} requests to {result['topology']}: {ends}. {result['faults']} of "
+        f"{result['transfers']:,} transfers failed. Wrong answers: {result['wrong_answers']}. Still held in the end: "
+        f"{'; '.join(result['stays']) or 'nothing'}. Wrong: {wrong}. Resident memory in the second half: "
+        f"{result['rss_bytes_per_request'] / 1024:+.1f} KiB a request.\n"
+    )
+
+
 def section(result: dict[str, Any]) -> str:
     """Choose by what the file holds."""
+    if "unexplained" in result:
+        return soak_section(result)
     if "fronts" in result:
         return fronts_section(result)
     if "transfers" in result:
