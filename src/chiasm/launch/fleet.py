@@ -16,10 +16,15 @@ from chiasm.media.ingest import MediaIngest
 from chiasm.media.spool import Spool
 from chiasm.protocol.worker import Worker
 from chiasm.routing.router import Router
-from chiasm.settings import Settings
+from chiasm.settings import RoutingSettings, Settings
 
 _JOIN_TIMEOUT_S = 120.0
 _LOOK_INTERVAL_S = 0.02
+
+
+def shares_a_host(routing: RoutingSettings) -> bool:
+    """Whether all workers can read this host's media spool; otherwise media travel in the calls."""
+    return not any(address.startswith("http://") for address in routing.members)
 
 
 class WorkerFleet:
@@ -34,10 +39,11 @@ class WorkerFleet:
         """
         self._settings = settings
         self._preparer = preparer_of(model_directory(settings.engine.model))
-        self._spool = Spool(settings.media)
+        self._spool = Spool(settings.media) if shares_a_host(settings.routing) else None
         self._specs = specs_of(settings.routing)
         with ExitStack() as closing:
-            closing.callback(self._spool.close)
+            if self._spool is not None:
+                closing.callback(self._spool.close)
             folder = closing.enter_context(own_folder())
             self._supervisor = Supervisor(self._specs, settings_of_one(settings, max(1, len(self._specs))), folder)
             closing.callback(self._supervisor.stop)
