@@ -10,7 +10,19 @@ import pytest
 from tests.architecture.repository import ROOT, modules, rooms
 
 HEAVY = ("torch", "transformers", "tokenizers", "safetensors", "vllm", "llguidance")
-TORCH_FREE_ROOMS = ("errors", "settings", "observability", "protocol", "media", "cache", "asgi", "scheduling", "gateway", "routing", "cli")
+TORCH_FREE_ROOMS = (
+    "errors",
+    "settings",
+    "observability",
+    "protocol",
+    "media",
+    "cache",
+    "asgi",
+    "scheduling",
+    "gateway",
+    "routing",
+    "cli",
+)
 
 
 def test_import_contracts_are_kept():
