@@ -5,7 +5,6 @@ import random
 import threading
 from functools import cache
 from itertools import pairwise
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,6 +14,7 @@ from transformers import AutoConfig, AutoModelForImageTextToText
 from chiasm.engines.embedded.decoder import native_decoder
 from chiasm.engines.embedded.decoder.base import DeepstackRows
 from chiasm.engines.embedded.decoder.native_decoder import NativeDecoder
+from tests.conditions import NewThreads
 from tests.numeric.decoder_models import ALL, MAX_TOKENS, NATIVE, Driver, loaded, make, native_kinds
 from tests.numeric.decoder_models import reference_model as new_reference_model
 from tests.numeric.random_models import RECIPES
@@ -249,21 +249,17 @@ def test_many_decoders_live_side_by_side():
         assert same(driver, alone(name, kind))
 
 
-def num_threads() -> int:
-    return len(list(Path("/proc/self/task").iterdir()))
-
-
 @needs_native
 def test_threads_end_with_the_decoder():
-    before = num_threads()
+    started = NewThreads()
     driver = Driver(make("generic", reference_model("plain"), threads=4), sequences())
     forgotten = make("generic", reference_model("plain"), threads=2)
-    assert num_threads() == before + 4
+    assert len(started) == 4
     compute_mixed(driver)
     driver.decoder.close()
     driver.decoder.close()
     del forgotten
-    assert num_threads() == before
+    started.until_gone()
     with pytest.raises(ValueError, match="closed"):
         driver.step([], (0, 0, 3))
 

@@ -3,7 +3,6 @@
 import random
 import threading
 from functools import cache
-from pathlib import Path
 
 import msgspec
 import numpy as np
@@ -16,6 +15,7 @@ from chiasm.engines.embedded.tower.native_tower import NativeTower, tower_proble
 from chiasm.engines.embedded.tower.registry import make_tower
 from chiasm.engines.embedded.tower.torch_tower import TorchTower
 from chiasm.engines.embedded.tower.weights import tower_shape
+from tests.conditions import NewThreads
 from tests.numeric.random_models import build
 from tests.numeric.tower_models import CONFIGS, NATIVE, make, native_kinds, pictures, vision_model
 
@@ -192,18 +192,14 @@ def test_sizes_that_make_no_sense_are_refused(place, value):
         native_decoder.library.NativeTower(*arguments)
 
 
-def num_threads():
-    return len(list(Path("/proc/self/task").iterdir()))
-
-
 def test_threads_end_with_the_tower():
-    before = num_threads()
+    started = NewThreads()
     closed, forgotten = (make("generic", reference("qwen3").vision, threads=n) for n in (4, 2))
-    assert num_threads() == before + 4
+    assert len(started) == 4
     closed.close()
     closed.close()
     del forgotten
-    assert num_threads() == before
+    started.until_gone()
     with pytest.raises(ValueError, match="closed"):
         encode(closed, images("qwen3"))
 
