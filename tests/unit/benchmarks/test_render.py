@@ -69,3 +69,19 @@ def test_fronts_are_shown_with_their_targets():
     page = render.section({"machine": MACHINE, "rounds": 3, "fronts": {"text": entry, "event stream": entry}})
     assert "0.70 (0.60-0.80), target 0.6 met" in page
     assert "Chiasm 25,600" in page
+
+
+def test_topologies_are_compared_request_by_request():
+    ratio = {"ratio": 0.9, "low": 0.85, "high": 0.95, "pairs": 10}
+    figures = {"agg": 0.1, "e-pd": 0.2, "auto": 0.09}
+    auto = {"best fixed": "agg", "against best": ratio, "against agg": ratio}
+    entry = {
+        "cell": "2 images",
+        "means": {"first_token_s": figures, "end_s": figures},
+        "errors": {"agg": 0, "e-pd": 1, "auto": 0},
+        "auto": {"first_token_s": auto, "end_s": auto},
+    }
+    shown = render.section({"machine": MACHINE, "summary": [entry], "rows": []})
+    assert (
+        "| 2 images | first token | 100 ms | 200 ms | 90 ms | 0.90 (0.85-0.95) of agg | 0.90 (0.85-0.95) | 1 |" in shown
+    )
