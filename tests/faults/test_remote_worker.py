@@ -4,7 +4,7 @@ import asyncio
 import os
 import signal
 import sys
-from contextlib import aclosing, asynccontextmanager
+from contextlib import aclosing, asynccontextmanager, suppress
 
 import pytest
 
@@ -52,7 +52,7 @@ async def worker_process(folder):
         finally:
             await worker.aclose()
     finally:
-        if process.returncode is None:
+        with suppress(ProcessLookupError):  # it has ended, whether or not the loop has heard of it
             os.kill(process.pid, signal.SIGKILL)
         await process.wait()
         process._transport.close()
