@@ -1,6 +1,7 @@
 """One machine, several processes: workers with their stages, and the router that makes one worker of them."""
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
 
@@ -18,6 +19,7 @@ from chiasm.protocol.worker import Worker
 from chiasm.routing.router import Router
 from chiasm.settings import RoutingSettings, Settings
 
+logger = logging.getLogger(__name__)
 _JOIN_TIMEOUT_S = 120.0
 _LOOK_INTERVAL_S = 0.02
 
@@ -39,6 +41,7 @@ class WorkerFleet:
         """
         self._settings = settings
         self._preparer = preparer_of(model_directory(settings.engine.model))
+        self._watched = watched_folder(settings.routing.directory) if settings.routing.directory else None
         self._spool = Spool(settings.media) if shares_a_host(settings.routing) else None
         self._specs = specs_of(settings.routing)
         with ExitStack() as closing:
@@ -75,6 +78,7 @@ class WorkerFleet:
             ingest = MediaIngest(self._settings.media, self._preparer, spool=self._spool)
             closing.push_async_callback(ingest.aclose)
             keeping = asyncio.create_task(self._keep(router))
+            keeping.add_done_callback(_report_fault)
             closing.push_async_callback(_ended, keeping)
             router.start()
             await self._until_complete(router, keeping)
@@ -87,8 +91,8 @@ class WorkerFleet:
             group.create_task(self._supervisor.keep(members.join, members.leave))
             group.create_task(members.end_the_sick(self._supervisor.restart))
             group.create_task(members.keep_listed(routing.members))
-            if routing.directory:
-                group.create_task(members.keep_registered(watched_folder(routing.directory)))
+            if self._watched is not None:
+                group.create_task(members.keep_registered(self._watched))
 
     async def _until_complete(self, router: Router, keeping: "asyncio.Task[None]") -> None:
         try:
@@ -110,6 +114,11 @@ class WorkerFleet:
         roles = {role for one in ready.values() for role in one}
         needed = {"prefill", "decode"} | ({"encode"} if self.takes_images else set())
         return needed <= roles and all(spec.name in ready for spec in self._specs)
+
+
+def _report_fault(task: "asyncio.Task[None]") -> None:
+    if not task.cancelled() and (fault := task.exception()) is not None:
+        logger.critical("Workers that end are not started again any more: restart the server", exc_info=fault)
 
 
 async def _ended(task: "asyncio.Task[None]") -> None:

@@ -1,9 +1,14 @@
-"""When media may go through files of the host."""
+"""A fleet before its first process: what it refuses, what it says when nobody looks after workers any more."""
+
+import asyncio
+import logging
 
 import pytest
 
-from chiasm.launch.fleet import shares_a_host
-from chiasm.settings import RoutingSettings
+from chiasm.errors import InvalidSettingError
+from chiasm.launch import fleet
+from chiasm.launch.fleet import WorkerFleet, shares_a_host
+from chiasm.settings import RoutingSettings, Settings
 
 
 @pytest.mark.parametrize(
@@ -12,3 +17,25 @@ from chiasm.settings import RoutingSettings
 )
 def test_media_go_through_the_spool_only_when_every_worker_is_on_this_host(members, expected):
     assert shares_a_host(RoutingSettings(members=members)) is expected
+
+
+def test_an_unsafe_folder_is_a_plain_error_before_any_process_is_started(tmp_path, monkeypatch):
+    monkeypatch.setattr(fleet, "Supervisor", lambda *_: pytest.fail("started"))
+    tmp_path.chmod(0o777)
+    settings = Settings(routing=RoutingSettings(topology="e-pd", directory=str(tmp_path)))
+    with pytest.raises(InvalidSettingError, match="not safe"):
+        WorkerFleet(settings, lambda what, share: None)
+
+
+async def test_the_end_of_looking_after_workers_is_not_silent(caplog):
+    async def fail():
+        raise KeyError("x")
+
+    for work, expected in ((fail(), 1), (asyncio.sleep(30), 1)):
+        task = asyncio.create_task(work)
+        task.add_done_callback(fleet._report_fault)
+        await asyncio.sleep(0)
+        task.cancel()
+        await asyncio.wait([task])
+        await asyncio.sleep(0)
+        assert len([one for one in caplog.records if one.levelno == logging.CRITICAL]) == expected
