@@ -19,6 +19,7 @@ class SharedTensors:
         self.num_puts = 0
         self.num_gets = 0
         self.num_drops = 0
+        self.num_releases = 0
 
 
 class MemoryTransport:
@@ -59,6 +60,11 @@ class MemoryTransport:
         if len(data) != num_bytes:
             raise TransferError("not whole")
         return memoryview(bytes(len(data)) if self._shared.corrupt else data)
+
+    def release(self, address, *, timeout_s):
+        with self._shared.lock:
+            self._shared.offers.pop(address.removeprefix("at "), None)
+            self._shared.num_releases += 1
 
     def drop(self, key):
         with self._shared.lock:

@@ -269,7 +269,8 @@ async def test_a_caller_that_leaves_the_decoding_worker_frees_everything(directo
             assert len((await other).tokens[0]) == 500
         stages.shared.get_delay_s = 0
         await all_idle(stages)
-        assert len((await collect(stages.decode, replace(request, sampling=ask("x").sampling))).tokens[0]) == 8
+        again = replace(request, sampling=ask("x").sampling, kv=None)
+        assert len((await stages.run(again)).tokens[0]) == 8
 
 
 async def test_a_step_that_fails_on_either_side_hands_nothing_on(directory, monkeypatch):
@@ -288,12 +289,14 @@ async def test_a_step_that_fails_on_either_side_hands_nothing_on(directory, monk
         monkeypatch.setattr(stages.decode._engine.language.decoder, "forward", broken)
         assert type(await failure(stages.decode, replace(request, kv=kv))) is EngineStepError
         monkeypatch.undo()
-        assert len((await collect(stages.decode, replace(request, kv=kv))).tokens[0]) == 8
+        await until(lambda: len(stages.shared.offers) < offered)
+        assert type(await failure(stages.decode, replace(request, kv=kv))) is HandleExpiredError
+        assert len((await stages.run(request)).tokens[0]) == 8
         await all_idle(stages)
 
 
 async def test_closing_a_worker_stops_what_it_offers(directory):
     async with staged(directory, "e-p-d") as stages:
-        await stages.run(ask("look", *pictures(10, 1)))
+        await stages.prefilled(await stages.encoded(ask("look", *pictures(10, 1))))
         assert len(stages.shared.offers) == 2
     assert not stages.shared.offers

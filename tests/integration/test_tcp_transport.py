@@ -99,7 +99,7 @@ def test_strangers_are_cut_off_and_bounded(tcp):
         stranger.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n" + bytes(64))
         assert ended(stranger)
     with socket.create_connection((host, port), 30) as guesser:
-        guesser.sendall(wire.REQUEST.pack(wire.MAGIC, bytes(len(token)), 3))
+        guesser.sendall(wire.REQUEST.pack(wire.MAGIC, wire.TAKE, bytes(len(token)), 3))
         assert guesser.recv(100) == wire.REPLY.pack(wire.MAGIC, wire.GONE, 0)
     wait_for(lambda: tcp._server.num_connections == 0)
     many = [socket.create_connection((host, port), 30) for _ in range(MAX_CONNECTIONS + 1)]

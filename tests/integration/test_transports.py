@@ -166,6 +166,62 @@ def test_what_is_dropped_cannot_be_taken(pair):
         consumer.get(address, MIB, timeout_s=10)
 
 
+def test_what_its_reader_has_released_makes_room_long_before_it_expires(kind, tmp_path):
+    producer, consumer = start(kind, tmp_path, MIB), start(kind, tmp_path)
+    try:
+        kept = producer.put("kept", noise("kept", MIB // 4), ttl_s=3600)
+        for number in range(12):
+            address = producer.put(str(number), noise(number, MIB // 2), ttl_s=3600)
+            taken = consumer.get(address, MIB // 2, timeout_s=10)
+            for _ in range(2):  # saying it again is harmless
+                consumer.release(address, timeout_s=10)
+            with pytest.raises(HandleExpiredError):
+                consumer.get(address, MIB // 2, timeout_s=10)
+            assert bytes(taken) == noise(number, MIB // 2)
+            del taken
+        assert producer.num_offered == 1
+        assert bytes(consumer.get(kept, MIB // 4, timeout_s=10)) == noise("kept", MIB // 4)
+    finally:
+        consumer.close()
+        producer.close()
+
+
+def test_a_view_outlives_the_release_of_its_tensor(pair):
+    producer, consumer = pair
+    taken = consumer.get(address := producer.put("a", noise("a", MIB), ttl_s=60), MIB, timeout_s=10)
+    consumer.release(address, timeout_s=10)
+    for number in range(12):
+        producer.put("b", noise(number, MIB), ttl_s=60)
+    assert bytes(taken) == noise("a", MIB)
+
+
+def test_what_is_put_again_after_a_release_is_offered_again(pair):
+    producer, consumer = pair
+    consumer.release(producer.put("a", b"abc", ttl_s=60), timeout_s=10)
+    assert producer.num_offered == 0
+    assert bytes(consumer.get(producer.put("a", b"abc", ttl_s=60), 3, timeout_s=10)) == b"abc"
+
+
+def test_an_old_release_means_nothing_to_what_has_taken_the_place(pair):
+    producer, consumer = pair
+    old = producer.put("a", b"abc", ttl_s=60)
+    producer.drop("a")
+    new = producer.put("b", b"def", ttl_s=60)
+    consumer.release(old, timeout_s=10)
+    assert producer.num_offered == 1
+    assert bytes(consumer.get(new, 3, timeout_s=10)) == b"def"
+
+
+def test_releasing_what_a_closed_producer_offered_is_harmless(kind, tmp_path):
+    producer, consumer = start(kind, tmp_path), start(kind, tmp_path)
+    address = producer.put("a", b"abc", ttl_s=60)
+    producer.close()
+    consumer.release(address, timeout_s=10)
+    consumer.close()
+    with pytest.raises(TransferError):
+        consumer.release(address, timeout_s=10)
+
+
 def test_bytes_taken_stay_what_they_are(pair):
     producer, consumer = pair
     taken = {}
@@ -239,6 +295,10 @@ def test_an_address_from_outside_opens_nothing_but_what_is_offered(offering, add
             continue
         with suppress(TransferError):  # any other error is a failure
             assert bytes(transport.get(text, 3, timeout_s=0.2)) == b"abc"  # another way to write the same place
+            continue
+        with suppress(TransferError):
+            transport.release(text, timeout_s=0.2)  # nothing was taken there, so nothing is lost there either
+        assert transport.num_offered == 1
 
 
 def reaches_only_here(text, real):

@@ -103,6 +103,16 @@ class Transport(Protocol):
         """
         ...
 
+    def release(self, address: str, *, timeout_s: float) -> None:
+        """Tell whoever offers a tensor that nobody takes it any more; it makes room there before it expires.
+
+        For the only reader of a tensor, who keeps the bytes it got. Harmless when it is not offered any more.
+
+        Raises:
+            TransferError: Malformed address, or the word did not get there in time.
+        """
+        ...
+
     def drop(self, key: str) -> None:
         """Stop offering a tensor. Harmless when it is not offered."""
         ...

@@ -79,6 +79,10 @@ class FaultyTransport:
             return memoryview(data)[:-1]
         return data if fault is None else self._corrupted(data)
 
+    def release(self, address: str, *, timeout_s: float) -> None:
+        """See `Transport.release`."""
+        self._inner.release(address, timeout_s=timeout_s)
+
     def drop(self, key: str) -> None:
         """See `Transport.drop`."""
         self._inner.drop(key)

@@ -35,7 +35,7 @@ class FileTransport:
         self._folder = Path(directory)
         self._lock = Lock()
         self._is_closed = False
-        self._book: OfferBook[str] = OfferBook(max_bytes, self._remove, time.time)
+        self._book: OfferBook[str] = OfferBook(max_bytes, self, time.time)
         self._remove_expired()
 
     @property
@@ -51,35 +51,29 @@ class FileTransport:
 
     def put(self, key: str, data: Buffer, *, ttl_s: float) -> str:
         """See `Transport.put`. Bytes that differ from those offered under the key replace them."""
-        view, expires_at = memoryview(data).cast("B"), time.time() + ttl_s
         with self._lock:
             if self._is_closed:
                 raise ShuttingDownError("The transport is closed")
-            offer = self._book.find(key)
-            if offer is not None and self._holds(offer.value, view):
-                offer.expires_at = expires_at
-                self._write(offer.value, view, expires_at)
-                return offer.value
-            self._book.remove(key)
-            self._book.make_room(view.nbytes)
-            name = f"chiasm-{secrets.token_hex(16)}.tensor"
-            self._write(name, view, expires_at)
-            self._book.add(key, name, view.nbytes, expires_at)
-            return name
+            return self._book.put(key, data, ttl_s)
 
     def get(self, address: str, num_bytes: int, *, timeout_s: float) -> Buffer:
         """See `Transport.get`. The folder is trusted to answer in time."""
-        if self._is_closed:
-            raise TransferError("The transport is closed")
-        if not _NAME.fullmatch(address):
-            raise TransferError("The address is not one of a file", hint="Use one transfer.connector everywhere")
+        path = self._path(address)
         try:
-            with _open(self._folder / address) as file:
+            with _open(path) as file:
                 return _read(file, num_bytes)
         except FileNotFoundError:
             raise HandleExpiredError("The tensor is no longer offered") from None
         except OSError as error:
             raise TransferError(f"The tensor's file cannot be read: {error.strerror}") from error
+
+    def release(self, address: str, *, timeout_s: float) -> None:
+        """See `Transport.release`."""
+        path = self._path(address)
+        try:
+            path.unlink(missing_ok=True)
+        except OSError as error:
+            raise TransferError(f"The tensor's file cannot be removed: {error.strerror}") from error
 
     def drop(self, key: str) -> None:
         """See `Transport.drop`."""
@@ -92,28 +86,48 @@ class FileTransport:
             self._is_closed = True
             self._book.clear()
 
-    def _holds(self, name: str, data: memoryview) -> bool:
+    def place(self, key: str, data: memoryview, expires_at: float) -> str:
+        """See `Shelf.place`."""
+        name = f"chiasm-{secrets.token_hex(16)}.tensor"
+        self.renew(name, data, expires_at)
+        return name
+
+    def holds(self, value: str, data: memoryview) -> bool:
+        """See `Shelf.holds`."""
         with suppress(TransferError):
-            return is_equal(self.get(name, data.nbytes, timeout_s=0), data)
+            return is_equal(self.get(value, data.nbytes, timeout_s=0), data)
         return False
 
-    def _write(self, name: str, data: memoryview, expires_at: float) -> None:
-        temporary = self._folder / (name + _TEMPORARY_SUFFIX)
+    def renew(self, value: str, data: memoryview, expires_at: float) -> None:
+        """See `Shelf.renew`."""
+        temporary = self._folder / (value + _TEMPORARY_SUFFIX)
         try:
             fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
             with os.fdopen(fd, "wb") as file:
                 file.write(_HEAD.pack(_MAGIC, data.nbytes, expires_at))
                 file.write(data)
-            temporary.replace(self._folder / name)
+            temporary.replace(self._folder / value)
         except OSError as error:
             temporary.unlink(missing_ok=True)
             raise OverloadedError(
                 f"The tensor's file cannot be written: {error.strerror}", hint="Look at transfer.directory"
             ) from error
 
-    def _remove(self, name: str) -> None:
+    def is_released(self, value: str) -> bool:
+        """See `Shelf.is_released`: the reader has removed the file."""
+        return not (self._folder / value).exists()
+
+    def retire(self, value: str) -> None:
+        """See `Shelf.retire`."""
         with suppress(OSError):  # it expires all the same
-            (self._folder / name).unlink(missing_ok=True)
+            (self._folder / value).unlink(missing_ok=True)
+
+    def _path(self, address: str) -> Path:
+        if self._is_closed:
+            raise TransferError("The transport is closed")
+        if not _NAME.fullmatch(address):
+            raise TransferError("The address is not one of a file", hint="Use one transfer.connector everywhere")
+        return self._folder / address
 
     def _remove_expired(self) -> None:
         for path in self._folder.glob("chiasm-*.tensor*"):

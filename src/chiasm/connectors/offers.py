@@ -1,7 +1,7 @@
 """What a process offers, by key: the quota and the expiry that all transports share."""
 
 from collections.abc import Callable
-from typing import Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 import msgspec
 import numpy as np
@@ -11,6 +11,30 @@ from chiasm.errors import OverloadedError
 
 T = TypeVar("T")
 SWEEP_INTERVAL_S = 1.0
+
+
+class Shelf(Protocol[T]):
+    """Where one kind of transport keeps what it offers; `T` is what it knows a tensor by. Times are of its clock."""
+
+    def place(self, key: str, data: memoryview, expires_at: float) -> T:
+        """Copy bytes to where others can take them. Raises `OverloadedError` when there is no room."""
+        ...
+
+    def holds(self, value: T, data: memoryview) -> bool:
+        """Whether these are the very bytes."""
+        ...
+
+    def renew(self, value: T, data: memoryview, expires_at: float) -> None:
+        """Move the expiry of a tensor that holds `data`."""
+        ...
+
+    def is_released(self, value: T) -> bool:
+        """Whether its reader has said that nobody will take it any more."""
+        ...
+
+    def retire(self, value: T) -> None:
+        """Offer it no longer, and free what it takes up."""
+        ...
 
 
 class Offer(msgspec.Struct, Generic[T]):
@@ -29,13 +53,13 @@ def is_equal(first: Buffer, second: Buffer) -> bool:
 class OfferBook(Generic[T]):
     """Offers by key. Not thread-safe: the transport's lock guards it.
 
-    No thread watches the clock. What has expired is never handed out, and is given to `retire` when a second has
-    passed since the last look or its room is needed.
+    No thread watches the clock. What has expired is never handed out; that and what its reader has released is retired
+    when a second has passed since the last look, or its room is needed.
     """
 
-    def __init__(self, max_bytes: int, retire: Callable[[T], None], clock: Callable[[], float]) -> None:
+    def __init__(self, max_bytes: int, shelf: Shelf[T], clock: Callable[[], float]) -> None:
         self._max_bytes = max_bytes
-        self._retire = retire
+        self._shelf = shelf
         self._clock = clock
         self._offers: dict[str, Offer[T]] = {}
         self._used_bytes = 0
@@ -45,13 +69,51 @@ class OfferBook(Generic[T]):
         self.sweep()
         return len(self._offers)
 
+    def put(self, key: str, data: Buffer, ttl_s: float) -> T:
+        """Offer a copy; renew it when the very bytes are on offer under the key, and replace any others.
+
+        Raises:
+            OverloadedError: The quota is used up by what is still on offer.
+        """
+        view, expires_at = memoryview(data).cast("B"), self._clock() + ttl_s
+        offer = self.find(key)
+        if offer is not None and self._shelf.holds(offer.value, view):
+            offer.expires_at = expires_at
+            self._shelf.renew(offer.value, view, expires_at)
+            return offer.value
+        self.remove(key)
+        self._make_room(view.nbytes)
+        value = self._shelf.place(key, view, expires_at)
+        self._offers[key] = Offer(value, view.nbytes, expires_at)
+        self._used_bytes += view.nbytes
+        return value
+
     def find(self, key: str) -> Offer[T] | None:
         """Return what is offered under the key and has not expired."""
         offer = self._offers.get(key)
         return offer if offer is not None and offer.expires_at > self._clock() else None
 
-    def make_room(self, num_bytes: int) -> None:
-        """Retire what has expired, as far as needed. Raises `OverloadedError` when the quota is used up."""
+    def remove(self, key: str) -> None:
+        """Retire an offer. Harmless when there is none."""
+        offer = self._offers.pop(key, None)
+        if offer is not None:
+            self._used_bytes -= offer.num_bytes
+            self._shelf.retire(offer.value)
+
+    def sweep(self) -> None:
+        """Retire everything that has expired or been released."""
+        now = self._clock()
+        self._next_sweep_at = now + SWEEP_INTERVAL_S
+        for key, offer in list(self._offers.items()):
+            if offer.expires_at <= now or self._shelf.is_released(offer.value):
+                self.remove(key)
+
+    def clear(self) -> None:
+        """Retire everything."""
+        for key in list(self._offers):
+            self.remove(key)
+
+    def _make_room(self, num_bytes: int) -> None:
         if self._clock() >= self._next_sweep_at or self._used_bytes + num_bytes > self._max_bytes:
             self.sweep()
         if self._used_bytes + num_bytes > self._max_bytes:
@@ -59,28 +121,3 @@ class OfferBook(Generic[T]):
                 f"{self._used_bytes} of {self._max_bytes} bytes are offered to other workers; {num_bytes} do not fit",
                 hint="Raise transfer.max_bytes or lower transfer.ttl_s",
             )
-
-    def add(self, key: str, value: T, num_bytes: int, expires_at: float) -> None:
-        """Offer under a key that is free."""
-        assert key not in self._offers, "remove it first"
-        self._offers[key] = Offer(value, num_bytes, expires_at)
-        self._used_bytes += num_bytes
-
-    def remove(self, key: str) -> None:
-        """Retire an offer. Harmless when there is none."""
-        offer = self._offers.pop(key, None)
-        if offer is not None:
-            self._used_bytes -= offer.num_bytes
-            self._retire(offer.value)
-
-    def sweep(self) -> None:
-        """Retire everything that has expired."""
-        now = self._clock()
-        self._next_sweep_at = now + SWEEP_INTERVAL_S
-        for key in [key for key, offer in self._offers.items() if offer.expires_at <= now]:
-            self.remove(key)
-
-    def clear(self) -> None:
-        """Retire everything."""
-        for key in list(self._offers):
-            self.remove(key)

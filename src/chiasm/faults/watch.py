@@ -83,6 +83,10 @@ class WatchedTransport:
         transport = self._tampered(self._watch.fault_at(address, self._takes), "get", self._takes)
         return transport.get(address, num_bytes, timeout_s=timeout_s)
 
+    def release(self, address: str, *, timeout_s: float) -> None:
+        """See `Transport.release`."""
+        self._inner.release(address, timeout_s=timeout_s)
+
     def drop(self, key: str) -> None:
         """See `Transport.drop`."""
         self._inner.drop(key)

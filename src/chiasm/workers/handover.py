@@ -54,6 +54,8 @@ class KvExchange:
     async def take(self, handle: KvHandle, prompt: PlannedPrompt, clock: StageClock) -> TakenKv:
         """Take what another worker computed for exactly this prompt; to be released.
 
+        It can be taken once: the producer is told. A second try has the prompt computed again, mostly from its cache.
+
         Raises:
             TransferError: It did not arrive, or is not what this worker's own plan says.
             OverloadedError: Too much waits for slots already.
@@ -68,7 +70,7 @@ class KvExchange:
         self._reserve(num_bytes)
         try:
             with clock.stage("kv_transfer"):
-                return TakenKv(await self._mover.take(handle, num_bytes, check), num_bytes)
+                return TakenKv(await self._mover.take(handle, num_bytes, check, is_only_reader=True), num_bytes)
         except BaseException:
             self.release(num_bytes)
             raise

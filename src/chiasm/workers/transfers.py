@@ -69,8 +69,21 @@ class TensorMover:
             raise
         return Offer(transport.kind, address, expires_at_s)
 
-    async def take(self, handle: EmbeddingHandle | KvHandle, num_bytes: int, check: Callable[[Buffer], T]) -> T:
+    async def take(
+        self,
+        handle: EmbeddingHandle | KvHandle,
+        num_bytes: int,
+        check: Callable[[Buffer], T],
+        *,
+        is_only_reader: bool = False,
+    ) -> T:
         """Take a tensor of an expected size and look at it before it gets anywhere, all on another thread.
+
+        Args:
+            handle: Names the tensor.
+            num_bytes: What the taker's own plan says.
+            check: Looks at the bytes.
+            is_only_reader: When the tensor is good, its producer is told that nobody takes it any more.
 
         Raises:
             TransferError: It did not arrive, or not as expected; also whatever `check` raises.
@@ -87,7 +100,10 @@ class TensorMover:
             raise LayoutMismatchError(f"The tensor offered has {announced_bytes} bytes, {num_bytes} were expected")
 
         def get() -> T:
-            return check(transport.get(handle.address, num_bytes, timeout_s=self._settings.timeout_s))
+            tensor = check(transport.get(handle.address, num_bytes, timeout_s=self._settings.timeout_s))
+            if is_only_reader:
+                self._release(transport, handle.address)
+            return tensor
 
         taken = await asyncio.get_running_loop().run_in_executor(self._threads, get)
         self.num_taken += 1
@@ -105,6 +121,16 @@ class TensorMover:
         self._threads.shutdown(wait=False, cancel_futures=True)
         if self._transport is not None:
             self._transport.close()
+
+    def _release(self, transport: Transport, address: str) -> None:
+        """Tell the producer, soon: the tensor is here, and its user need not wait. What is not heard, expires."""
+
+        def tell() -> None:
+            with suppress(TransferError):
+                transport.release(address, timeout_s=self._settings.timeout_s)
+
+        with suppress(RuntimeError):  # closed meanwhile
+            self._threads.submit(tell)
 
     def _required(self) -> Transport:
         if self._transport is None:

@@ -50,6 +50,35 @@ async def test_what_is_offered_can_be_taken_until_it_is_dropped(mover, shared):
         await mover.take(handle(offer.address), 16, bytes)
 
 
+@pytest.mark.parametrize("is_good", [True, False])
+async def test_the_only_reader_releases_what_it_took_if_it_was_the_right_thing(mover, shared, is_good):
+    offer = await mover.offer("k", DATA)
+
+    def check(data):
+        if not is_good:
+            raise LayoutMismatchError("no good")
+
+    outcome = await asyncio.gather(
+        mover.take(handle(offer.address), 16, check, is_only_reader=True), return_exceptions=True
+    )
+    assert isinstance(outcome[0], LayoutMismatchError) is not is_good
+    await until(lambda: mover.num_offered == (0 if is_good else 1))
+    assert shared.num_releases == is_good
+
+
+async def test_a_word_that_does_not_get_there_is_nobodys_error(mover, shared):
+    offer = await mover.offer("k", DATA)
+
+    def refuse(address, *, timeout_s):
+        shared.num_releases += 1
+        raise TransferError("nobody there")
+
+    mover._transport.release = refuse
+    assert await mover.take(handle(offer.address), 16, bytes, is_only_reader=True) == DATA
+    await until(lambda: shared.num_releases == 1)
+    assert mover.num_offered == 1
+
+
 async def test_sizes_and_kinds_that_do_not_fit_are_refused_before_anything_moves(mover, shared):
     with pytest.raises(LayoutMismatchError):
         await mover.take(handle("at k"), 20, bytes)

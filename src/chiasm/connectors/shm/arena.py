@@ -25,6 +25,7 @@ _MAGIC = b"chiasmA1"
 _HEAD = struct.Struct("<8sQ")  # magic, number of slots
 _SLOT = struct.Struct("<QQQd")  # generation, offset, bytes, expiry in CLOCK_MONOTONIC, which processes share
 _SLOT_STRIDE_BYTES = 64
+_RELEASED = struct.Struct("<Q")  # behind the slot: the generation that its reader has released
 _NAME = r"chiasm-[0-9]{1,10}-[0-9]{1,10}-[0-9a-f]{16}"  # user, process, token
 _ADDRESS = re.compile(rf"({_NAME})/([0-9]{{1,7}})/([0-9]{{1,19}})")
 _LOCK = struct.Struct("@hhqqi4x")  # struct flock: type, whence, start, length, process
@@ -99,6 +100,16 @@ def clear_slot(memory: mmap.mmap, number: int) -> None:
 def read_slot(memory: mmap.mmap, number: int) -> tuple[int, int, int, float]:
     """Return generation, offset from the start of the file, bytes and expiry."""
     return _SLOT.unpack_from(memory, _SLOT_STRIDE_BYTES * (number + 1))
+
+
+def release_slot(fd: int, number: int, generation: int) -> None:
+    """A reader's word that nobody takes this tensor any more; of another generation it means nothing."""
+    os.pwrite(fd, _RELEASED.pack(generation), _SLOT_STRIDE_BYTES * (number + 1) + _SLOT.size)
+
+
+def released_generation(memory: mmap.mmap, number: int) -> int:
+    """The generation that a reader released last."""
+    return int(_RELEASED.unpack_from(memory, _SLOT_STRIDE_BYTES * (number + 1) + _SLOT.size)[0])
 
 
 def lock_slot(fd: int, number: int, *, is_shared: bool) -> bool:

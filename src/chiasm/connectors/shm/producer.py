@@ -27,6 +27,7 @@ class Placed(msgspec.Struct, frozen=True):
     """A tensor in the arena."""
 
     slot: int
+    generation: int
     address: str
 
 
@@ -50,31 +51,40 @@ class Producer:
         self._extents = Extents(num_data_bytes, arena.PAGE_BYTES)
         self._free_slots = list(range(self._num_slots))  # a stack: a slot used last is in caches and page tables
         self._lent: deque[int] = deque()  # no longer offered, but perhaps in use by readers
-        self.book: OfferBook[Placed] = OfferBook(max_bytes, self._retire, time.monotonic)
+        self.book: OfferBook[Placed] = OfferBook(max_bytes, self, time.monotonic)
         self._back(self._start + min(_PREFAULT_BYTES, max_bytes))
         arena.write_head(self._memory, self._num_slots)
 
-    def put(self, key: str, data: memoryview, ttl_s: float) -> str:
-        """See `Transport.put`."""
-        expires_at = time.monotonic() + ttl_s
-        offer = self.book.find(key)
-        if offer is not None and self._holds(offer.value.slot, data):
-            offer.expires_at = expires_at
-            arena.renew_slot(self._memory, offer.value.slot, expires_at)
-            return offer.value.address
-        self.book.remove(key)
+    def place(self, key: str, data: memoryview, expires_at: float) -> Placed:
+        """See `Shelf.place`."""
         if self._lent:
             self._reclaim(_MAX_LEASE_CHECKS)
         num_bytes = data.nbytes
-        self.book.make_room(num_bytes)
         offset = self._take(num_bytes)
         self._bytes[offset : offset + num_bytes] = np.frombuffer(data, np.uint8)
         slot = self._free_slots.pop()
         self._generation += 1
         arena.write_slot(self._memory, slot, self._generation, offset, num_bytes, expires_at)
-        address = arena.format_address(self._name, slot, self._generation)
-        self.book.add(key, Placed(slot, address), num_bytes, expires_at)
-        return address
+        return Placed(slot, self._generation, arena.format_address(self._name, slot, self._generation))
+
+    def holds(self, value: Placed, data: memoryview) -> bool:
+        """See `Shelf.holds`."""
+        _, offset, num_bytes, _ = arena.read_slot(self._memory, value.slot)
+        return is_equal(self._bytes[offset : offset + num_bytes].data, data)
+
+    def renew(self, value: Placed, data: memoryview, expires_at: float) -> None:
+        """See `Shelf.renew`."""
+        arena.renew_slot(self._memory, value.slot, expires_at)
+
+    def is_released(self, value: Placed) -> bool:
+        """See `Shelf.is_released`."""
+        return arena.released_generation(self._memory, value.slot) == value.generation
+
+    def retire(self, value: Placed) -> None:
+        """See `Shelf.retire`: its memory is used again when nobody reads it any more."""
+        arena.clear_slot(self._memory, value.slot)
+        if not self._recycle(value.slot):
+            self._lent.append(value.slot)
 
     def close(self) -> None:
         """Stop offering. What readers still use is freed when they let go of it."""
@@ -84,10 +94,6 @@ class Producer:
         self._bytes = np.empty(0, np.uint8)
         self._memory.close()
         os.close(self._fd)
-
-    def _holds(self, number: int, data: memoryview) -> bool:
-        _, offset, num_bytes, _ = arena.read_slot(self._memory, number)
-        return is_equal(self._bytes[offset : offset + num_bytes].data, data)
 
     def _take(self, num_bytes: int) -> int:
         """Return the offset of free memory that is backed by pages; a slot is free then, too."""
@@ -124,11 +130,6 @@ class Producer:
         with suppress(OSError):  # only faster
             self._memory.madvise(_MADV_POPULATE_WRITE, self._backed, end - self._backed)
         self._backed = end
-
-    def _retire(self, placed: Placed) -> None:
-        arena.clear_slot(self._memory, placed.slot)
-        if not self._recycle(placed.slot):
-            self._lent.append(placed.slot)
 
     def _reclaim(self, max_checks: int) -> None:
         """Look again at slots that were in use, longest waiting first."""

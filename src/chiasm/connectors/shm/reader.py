@@ -78,6 +78,18 @@ class MappedArena:
             self.give_back(fd, slot)
         self._returned.append(num_bytes)
 
+    def release(self, slot: int, generation: int) -> None:
+        """Tell the producer that nobody takes a tensor any more."""
+        if slot >= self._num_slots:
+            raise TransferError("The address names a slot that is not there")
+        fd = self._open(os.O_RDWR)
+        try:
+            arena.release_slot(fd, slot, generation)
+        except OSError as error:
+            raise TransferError(f"Shared memory cannot be written: {error.strerror}") from error
+        finally:
+            os.close(fd)
+
     def try_count(self, num_bytes: int) -> bool:
         """Count a view of so many bytes, if it may be: one of any size, more up to a share of the arena."""
         while self._returned:
@@ -90,8 +102,8 @@ class MappedArena:
         self._num_views += 1
         return True
 
-    def _open(self) -> int:
-        fd, inode = arena.open_file(self._name)
+    def _open(self, flags: int = os.O_RDONLY) -> int:
+        fd, inode = arena.open_file(self._name, flags)
         if inode != self._inode:
             os.close(fd)
             raise HandleExpiredError("The process that offered the tensor is gone")
@@ -119,7 +131,7 @@ class Reader:
     def get(self, text: str, num_bytes: int) -> Buffer:
         """See `Transport.get`; never waits."""
         address = arena.parse_address(text)
-        mapped = self._arenas.get(address.name) or self._map(address.name)
+        mapped = self._mapped(address)
         fd = mapped.lease(address.slot)
         is_view = False
         try:
@@ -135,10 +147,19 @@ class Reader:
             if not is_view:
                 mapped.give_back(fd, address.slot)
 
+    def release(self, text: str) -> None:
+        """See `Transport.release`."""
+        address = arena.parse_address(text)
+        with suppress(HandleExpiredError):
+            self._mapped(address).release(address.slot, address.generation)
+
     def close(self) -> None:
         """Forget the arenas; views given out stay good."""
         with self._lock:
             self._arenas.clear()
+
+    def _mapped(self, address: arena.Address) -> MappedArena:
+        return self._arenas.get(address.name) or self._map(address.name)
 
     def _map(self, name: str) -> MappedArena:
         with self._lock:
@@ -151,7 +172,8 @@ class Reader:
 def _checked_offset(memory: mmap.mmap, address: arena.Address, num_bytes: int) -> int:
     generation, offset, offered_bytes, expires_at = arena.read_slot(memory, address.slot)
     is_offered = generation == address.generation and generation and expires_at > time.monotonic()
-    if not is_offered or not arena.is_in_use(memory):
+    is_released = arena.released_generation(memory, address.slot) == address.generation
+    if not is_offered or is_released or not arena.is_in_use(memory):
         raise HandleExpiredError("The tensor is no longer offered")
     if offered_bytes != num_bytes or offset + num_bytes > len(memory):
         raise TransferError(f"{offered_bytes} bytes are offered, {num_bytes} were announced")

@@ -43,13 +43,19 @@ class ShmTransport:
         with self._lock:
             if self._is_closed:
                 raise ShuttingDownError("The transport is closed")
-            return self._producer.put(key, memoryview(data).cast("B"), ttl_s)
+            return self._producer.book.put(key, data, ttl_s).address
 
     def get(self, address: str, num_bytes: int, *, timeout_s: float) -> Buffer:
         """See `Transport.get`. A view of the producer's memory, or a copy when small or when many views are held."""
         if self._is_closed:
             raise TransferError("The transport is closed")
         return self._reader.get(address, num_bytes)
+
+    def release(self, address: str, *, timeout_s: float) -> None:
+        """See `Transport.release`. Views stay good."""
+        if self._is_closed:
+            raise TransferError("The transport is closed")
+        self._reader.release(address)
 
     def drop(self, key: str) -> None:
         """See `Transport.drop`."""

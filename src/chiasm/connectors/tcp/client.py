@@ -4,6 +4,7 @@ import socket
 import struct
 import time
 from collections import deque
+from contextlib import suppress
 from threading import Lock
 
 import numpy as np
@@ -32,9 +33,18 @@ class Client:
 
     def get(self, text: str, num_bytes: int, timeout_s: float) -> Buffer:
         """See `Transport.get`."""
+        return self._asked(wire.TAKE, text, num_bytes, timeout_s)
+
+    def release(self, text: str, timeout_s: float) -> None:
+        """See `Transport.release`."""
+        with suppress(HandleExpiredError):  # and all that it offered
+            self._asked(wire.RELEASE, text, 0, timeout_s)
+
+    def _asked(self, what: int, text: str, num_bytes: int, timeout_s: float) -> Buffer:
         address, deadline = wire.parse_address(text), wire.Deadline(timeout_s)
         try:
-            return self._get(address, num_bytes, deadline)
+            request = wire.REQUEST.pack(wire.MAGIC, what, address.token, num_bytes)
+            return self._sent(address, request, num_bytes, deadline)
         except ConnectionRefusedError:
             raise HandleExpiredError("The process that offered the tensor is gone") from None
         except TimeoutError:
@@ -54,8 +64,7 @@ class Client:
         for _, _, end in idle:
             end.close()
 
-    def _get(self, address: wire.Address, num_bytes: int, deadline: wire.Deadline) -> Buffer:
-        request = wire.REQUEST.pack(wire.MAGIC, address.token, num_bytes)
+    def _sent(self, address: wire.Address, request: bytes, num_bytes: int, deadline: wire.Deadline) -> Buffer:
         kept = self._take(address[:2])
         if kept is not None:
             try:

@@ -20,9 +20,16 @@ _RETRY_S = 1.0  # after a failure to accept, for example when too many files are
 class Server:
     """Answers requests for tensors with `find(token)`. Connections beyond `MAX_CONNECTIONS` are closed at once."""
 
-    def __init__(self, host: str, timeout_s: float, find: Callable[[bytes], bytes | None]) -> None:
+    def __init__(
+        self,
+        host: str,
+        timeout_s: float,
+        find: Callable[[bytes], bytes | None],
+        release: Callable[[bytes], None],
+    ) -> None:
         self._timeout_s = timeout_s
         self._find = find
+        self._release = release
         self._listener = _listen(host)
         self.host, self.port = self._listener.getsockname()[:2]
         self._lock = Lock()
@@ -81,10 +88,13 @@ class Server:
             end.close()
 
     def _answer(self, end: socket.socket, idle_s: float) -> None:
-        token, expected_bytes = wire.receive(end, wire.REQUEST, wire.Deadline(idle_s))
+        asked, token, expected_bytes = wire.receive(end, wire.REQUEST, wire.Deadline(idle_s))
         assert isinstance(token, bytes)
         data, deadline = self._find(token), wire.Deadline(self._timeout_s)
-        if data is None:
+        if asked == wire.RELEASE:
+            self._release(token)
+            wire.send_all(end, wire.REPLY.pack(wire.MAGIC, wire.OK, 0), deadline)
+        elif data is None:
             wire.send_all(end, wire.REPLY.pack(wire.MAGIC, wire.GONE, 0), deadline)
         elif len(data) != expected_bytes:
             wire.send_all(end, wire.REPLY.pack(wire.MAGIC, wire.OTHER_LENGTH, len(data)), deadline)

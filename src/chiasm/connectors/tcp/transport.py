@@ -26,9 +26,9 @@ class TcpTransport:
         self._lock = Lock()
         self._is_closed = False
         self._tokens: dict[bytes, _Tensor] = {}
-        self._book: OfferBook[_Tensor] = OfferBook(max_bytes, self._retire, time.monotonic)
+        self._book: OfferBook[_Tensor] = OfferBook(max_bytes, self, time.monotonic)
         self._client = Client()
-        self._server = Server(host, timeout_s, self._find)
+        self._server = Server(host, timeout_s, self._find, self._release)
 
     @property
     def kind(self) -> str:
@@ -43,26 +43,22 @@ class TcpTransport:
 
     def put(self, key: str, data: Buffer, *, ttl_s: float) -> str:
         """See `Transport.put`. Bytes that differ from those offered under the key replace them."""
-        view, expires_at = memoryview(data).cast("B"), time.monotonic() + ttl_s
         with self._lock:
             if self._is_closed:
                 raise ShuttingDownError("The transport is closed")
-            offer = self._book.find(key)
-            if offer is not None and is_equal(offer.value.data, view):
-                offer.expires_at = expires_at
-                return self._address(offer.value)
-            self._book.remove(key)
-            self._book.make_room(view.nbytes)
-            tensor = _Tensor(key, secrets.token_bytes(TOKEN_BYTES), data if isinstance(data, bytes) else bytes(view))
-            self._tokens[tensor.token] = tensor
-            self._book.add(key, tensor, view.nbytes, expires_at)
-            return self._address(tensor)
+            return str(Address(self._server.host, self._server.port, self._book.put(key, data, ttl_s).token))
 
     def get(self, address: str, num_bytes: int, *, timeout_s: float) -> Buffer:
         """See `Transport.get`."""
         if self._is_closed:
             raise TransferError("The transport is closed")
         return self._client.get(address, num_bytes, timeout_s)
+
+    def release(self, address: str, *, timeout_s: float) -> None:
+        """See `Transport.release`."""
+        if self._is_closed:
+            raise TransferError("The transport is closed")
+        self._client.release(address, timeout_s)
 
     def drop(self, key: str) -> None:
         """See `Transport.drop`."""
@@ -77,13 +73,36 @@ class TcpTransport:
         self._client.close()
         self._server.close()
 
-    def _address(self, tensor: _Tensor) -> str:
-        return str(Address(self._server.host, self._server.port, tensor.token))
+    def place(self, key: str, data: memoryview, expires_at: float) -> _Tensor:
+        """See `Shelf.place`."""
+        whole = data.obj
+        kept = whole if isinstance(whole, bytes) and len(whole) == data.nbytes else bytes(data)
+        tensor = _Tensor(key, secrets.token_bytes(TOKEN_BYTES), kept)
+        self._tokens[tensor.token] = tensor
+        return tensor
+
+    def holds(self, value: _Tensor, data: memoryview) -> bool:
+        """See `Shelf.holds`."""
+        return is_equal(value.data, data)
+
+    def renew(self, value: _Tensor, data: memoryview, expires_at: float) -> None:
+        """See `Shelf.renew`: the book alone knows the expiry."""
+
+    def is_released(self, value: _Tensor) -> bool:
+        """See `Shelf.is_released`: what is released is retired at once."""
+        return False
+
+    def retire(self, value: _Tensor) -> None:
+        """See `Shelf.retire`."""
+        del self._tokens[value.token]
 
     def _find(self, token: bytes) -> bytes | None:
         with self._lock:
             tensor = self._tokens.get(token)
             return tensor.data if tensor is not None and self._book.find(tensor.key) is not None else None
 
-    def _retire(self, tensor: _Tensor) -> None:
-        del self._tokens[tensor.token]
+    def _release(self, token: bytes) -> None:
+        with self._lock:
+            tensor = self._tokens.get(token)
+            if tensor is not None:
+                self._book.remove(tensor.key)

@@ -9,9 +9,10 @@ from typing import NamedTuple
 
 from chiasm.errors import TransferError
 
-MAGIC = b"chiasmT1"
+MAGIC = b"chiasmT2"
 TOKEN_BYTES = 16
-REQUEST = struct.Struct(f"<8s{TOKEN_BYTES}sQ")  # magic, token, bytes that the consumer expects
+REQUEST = struct.Struct(f"<8sB{TOKEN_BYTES}sQ")  # magic, what is asked, token, bytes that the consumer expects
+TAKE, RELEASE = 0, 1
 REPLY = struct.Struct("<8sBQ")  # magic, status, bytes that follow when the status is OK
 OK, GONE, OTHER_LENGTH = 0, 1, 2
 _ADDRESS = re.compile(rf"(?:([0-9.]{{7,15}})|\[([0-9a-f:.]{{2,45}})\]):([0-9]{{1,5}})/([0-9a-f]{{{2 * TOKEN_BYTES}}})")
