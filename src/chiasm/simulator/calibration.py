@@ -1,0 +1,113 @@
+"""What stages cost: the numbers that a simulation stands on, as a file."""
+
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from chiasm.errors import InvalidSettingError
+
+Seconds = Annotated[float, Meta(ge=0)]
+Share = Annotated[float, Meta(ge=0)]
+
+
+class Cost(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`fixed_s` seconds, and `per_unit_s` for each unit."""
+
+    fixed_s: Seconds = 0.0
+    per_unit_s: Seconds = 0.0
+
+    def at(self, units: float) -> float:
+        """Seconds for so many units."""
+        return self.fixed_s + self.per_unit_s * units
+
+
+class Interference(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How much longer work takes for what happens beside it: 0.2 is a fifth longer.
+
+    Attributes:
+        media_by_engine: Media work in the engine's own process, while the engine computes.
+        engine_by_media: The engine's steps, while media work runs in its process.
+        resident: Steps of an engine that shares its device with encoders, even idle ones.
+        step_by_encode: Steps, while an encoder computes on the same device.
+        prefill_by_encoder: Prompts, for an encoder on the same device.
+        encode_by_engine: Encoding on a device whose engine computes.
+    """
+
+    media_by_engine: Share = 0.0
+    engine_by_media: Share = 0.0
+    resident: Share = 0.0
+    step_by_encode: Share = 0.0
+    prefill_by_encoder: Share = 0.0
+    encode_by_engine: Share = 0.0
+
+
+class Calibration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Measured costs of one model on one kind of machine.
+
+    Attributes:
+        source: Where the numbers come from, for people.
+        request: Everything a request costs before its first stage: gateway, template, tokens.
+        media: One picture from its bytes to patches, on one thread; units are pixels.
+        encode: One batch of pictures through the vision tower; units are visual tokens.
+        prefill: The prompts in one step; units are tokens.
+        prefill_quadratic_s: Seconds for each squared token of a prompt.
+        step: One decode step; units are running generations.
+        context_s: Seconds of a decode step for each token of context, over all running generations.
+        transfer: Embeddings of one call from encoder to consumer, and the call; units are visual tokens.
+        kv_transfer: A prompt's keys and values from prefill to decode; units are tokens.
+        encoder_factor: Time of an encoder apart, relative to `encode`: 2 is half as fast.
+        media_threads: Pictures prepared at once in one worker.
+        text_waits_for_media: Whether requests without pictures go through the media threads' queue too.
+        kv_tokens: Tokens of context that one engine holds; 0 is no limit.
+    """
+
+    source: str = ""
+    request: Cost = Cost()
+    media: Cost = Cost()
+    encode: Cost = Cost()
+    prefill: Cost = Cost()
+    prefill_quadratic_s: Seconds = 0.0
+    step: Cost = Cost()
+    context_s: Seconds = 0.0
+    transfer: Cost = Cost()
+    kv_transfer: Cost = Cost()
+    encoder_factor: Annotated[float, Meta(gt=0)] = 1.0
+    interference: Interference = Interference()
+    media_threads: Annotated[int, Meta(ge=1)] = 2
+    text_waits_for_media: bool = False
+    max_running: Annotated[int, Meta(ge=1)] = 16
+    max_step_tokens: Annotated[int, Meta(ge=1)] = 512
+    max_encode_tokens: Annotated[int, Meta(ge=1)] = 1024
+    kv_tokens: Annotated[int, Meta(ge=0)] = 0
+
+    def prefill_s(self, num_tokens: int, num_prompts: int = 1) -> float:
+        """Seconds for prompts of so many tokens in all, computed without anything beside them."""
+        per_prompt = num_tokens / max(num_prompts, 1)
+        return self.prefill.at(num_tokens) + self.prefill_quadratic_s * per_prompt * num_tokens
+
+    def step_s(self, num_running: int, num_context_tokens: float = 0.0) -> float:
+        """Seconds for a decode step with nothing beside it."""
+        return self.step.at(num_running) + self.context_s * num_context_tokens
+
+
+def load_calibration(path: Path) -> Calibration:
+    """Read a calibration file.
+
+    Raises:
+        InvalidSettingError: It cannot be read, or is not one.
+    """
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=Calibration)
+    except OSError as error:
+        raise InvalidSettingError(f"The calibration {path.name} cannot be read: {error.strerror}") from error
+    except msgspec.MsgspecError as error:
+        raise InvalidSettingError(
+            f"{path.name} is no calibration: {error}", hint="Make one with `chiasm profile`."
+        ) from error
+
+
+def save_calibration(calibration: Calibration, path: Path) -> None:
+    """Write a calibration file, for people too."""
+    path.write_bytes(msgspec.json.format(msgspec.json.encode(calibration)) + b"\n")

@@ -1,0 +1,71 @@
+"""A device and what happens on it at the moment, for work that slows other work down."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from chiasm.simulator.calibration import Interference
+
+
+@dataclass
+class Device:
+    """What several workers may share. Counts are of this moment.
+
+    Attributes:
+        num_residents: Encoder processes beside the engine.
+        num_encoding: Those of them that compute.
+        num_engines_busy: Engines that compute.
+    """
+
+    interference: Interference
+    num_residents: int = 0
+    num_encoding: int = 0
+    num_engines_busy: int = 0
+
+    def step_factor(self, num_media: int) -> float:
+        """How much longer a decode step takes, with so many pictures in work in the engine's own process."""
+        found = self.interference
+        factor = 1.0 + (found.resident if self.num_residents else 0.0)
+        factor += found.step_by_encode if self.num_encoding else 0.0
+        return factor + (found.engine_by_media if num_media else 0.0)
+
+    def prefill_factor(self) -> float:
+        """How much longer prompts take."""
+        return 1.0 + (self.interference.prefill_by_encoder if self.num_residents else 0.0)
+
+    def encode_factor(self) -> float:
+        """How much longer an encoder beside the engine takes."""
+        return 1.0 + (self.interference.encode_by_engine if self.num_engines_busy else 0.0)
+
+    @contextmanager
+    def encoding(self) -> Iterator[None]:
+        """Count an encoder as computing inside the block."""
+        self.num_encoding += 1
+        try:
+            yield
+        finally:
+            self.num_encoding -= 1
+
+    @contextmanager
+    def computing(self) -> Iterator[None]:
+        """Count an engine as computing inside the block."""
+        self.num_engines_busy += 1
+        try:
+            yield
+        finally:
+            self.num_engines_busy -= 1
+
+
+class Busy:
+    """Seconds that a worker has worked, by kind of work. Those of media threads add up."""
+
+    def __init__(self) -> None:
+        self._seconds = dict.fromkeys(("media", "encode", "prefill", "decode"), 0.0)
+
+    def add(self, what: str, seconds: float) -> None:
+        """Count work as done."""
+        self._seconds[what] += seconds
+
+    def shares(self, elapsed_s: float) -> dict[str, float]:
+        """Of the time, for the kinds that it did at all."""
+        return {what: seconds / elapsed_s for what, seconds in self._seconds.items() if seconds and elapsed_s}

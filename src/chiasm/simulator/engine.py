@@ -1,0 +1,238 @@
+"""An engine that takes time: the real scheduler chooses each step, the calibration says how long it takes.
+
+Steps that only decode are taken together until somebody ends or something comes, so that a simulation costs by event
+and not by token.
+"""
+
+import math
+from collections import deque
+from collections.abc import Generator
+from heapq import heappop, heappush
+from itertools import count
+
+import simpy
+
+from chiasm.scheduling.scheduler import Scheduler, Step
+from chiasm.scheduling.scheduler import Sequence as Scheduled
+from chiasm.simulator.calibration import Calibration
+from chiasm.simulator.device import Busy, Device
+
+_MAX_WAITING = 1_000_000
+"""Of the scheduler. A simulation bounds its requests itself, and overload is a result."""
+
+
+class Generation:
+    """A sequence in an engine.
+
+    Attributes:
+        first: Happens with its first token.
+        done: Happens with its last.
+        num_known_tokens: Of the prompt, already in a cache; at least one token is computed.
+    """
+
+    def __init__(
+        self, env: simpy.Environment, num_prompt_tokens: int, num_output_tokens: int, num_known_tokens: int
+    ) -> None:
+        self.num_prompt_tokens = num_prompt_tokens
+        self.num_output_tokens = num_output_tokens
+        self.num_known_tokens = min(num_known_tokens, num_prompt_tokens - 1)
+        self.first = env.event()
+        self.done = env.event()
+        self.scheduled: Scheduled | None = None
+
+    @property
+    def num_tokens(self) -> int:
+        """Of context at its end."""
+        return self.num_prompt_tokens + self.num_output_tokens
+
+
+class Engine:
+    """One worker's arithmetic: batches of pictures and steps, one after the other."""
+
+    def __init__(
+        self,
+        env: simpy.Environment,
+        calibration: Calibration,
+        device: Device,
+        busy: Busy,
+        *,
+        is_apart: bool,
+        kv_tokens: int = 0,
+    ) -> None:
+        """Begin to work.
+
+        Args:
+            env: Whose time it is.
+            calibration: What work costs.
+            device: What it runs on.
+            busy: Where its work is counted.
+            is_apart: It is an encoder's: no steps, and `encoder_factor` applies.
+            kv_tokens: Tokens of context it holds; 0 is no limit.
+        """
+        self._env = env
+        self._costs = calibration
+        self._device = device
+        self._busy = busy
+        self._is_apart = is_apart
+        self._max_kv_tokens = kv_tokens or math.inf
+        self._scheduler = Scheduler(
+            num_slots=calibration.max_running, max_step_tokens=calibration.max_step_tokens, max_waiting=_MAX_WAITING
+        )
+        self._keys = count()
+        self._open: dict[int, Generation] = {}
+        self._outside: deque[Generation] = deque()  # those for which there is no room yet
+        self._pictures: deque[tuple[int, simpy.Event]] = deque()
+        self._ends: list[tuple[int, int]] = []  # (step at which a generation ends, its key)
+        self._num_steps = 0
+        self._num_held_tokens = 0  # promised to generations that have begun
+        self._num_context_tokens = 0
+        self._wake = env.event()
+        self.num_media = 0
+        env.process(self._run())
+
+    @property
+    def num_decoding(self) -> int:
+        """Generations past their first token."""
+        return len(self._ends)
+
+    def submit(self, generation: Generation) -> None:
+        """Queue a generation; its events tell how it goes."""
+        self._outside.append(generation)
+        self._awake()
+
+    def encode(self, num_tokens: int) -> simpy.Event:
+        """Queue a picture; the event happens when its embedding is there."""
+        done = self._env.event()
+        self._pictures.append((num_tokens, done))
+        self._awake()
+        return done
+
+    def _awake(self) -> None:
+        if not self._wake.triggered:
+            self._wake.succeed()
+
+    def _run(self) -> Generator[simpy.Event, None, None]:
+        while True:
+            if self._pictures:
+                yield from self._encode_batch()
+            self._let_in()
+            step = self._scheduler.plan(self._admitted)
+            if step.chunks:
+                yield from self._prefill(step)
+            elif step.num_decoding:
+                yield from self._decode(step)
+            elif not self._pictures:
+                self._wake = self._env.event()
+                yield self._wake
+
+    def _encode_batch(self) -> Generator[simpy.Event, None, None]:
+        batch: list[simpy.Event] = []
+        num_tokens = 0
+        while self._pictures and (not batch or num_tokens + self._pictures[0][0] <= self._costs.max_encode_tokens):
+            tokens, done = self._pictures.popleft()
+            batch.append(done)
+            num_tokens += tokens
+        seconds = self._costs.encode.at(num_tokens)
+        if self._is_apart:
+            seconds *= self._costs.encoder_factor * self._device.encode_factor()
+            with self._device.encoding():
+                yield self._env.timeout(seconds)
+        else:
+            with self._device.computing():
+                yield self._env.timeout(seconds)
+        self._busy.add("encode", seconds)
+        for done in batch:
+            done.succeed()
+
+    def _let_in(self) -> None:
+        """Give generations to the scheduler as far as their whole context has room."""
+        while self._outside and self._has_room(self._outside[0]):
+            generation = self._outside.popleft()
+            self._num_held_tokens += generation.num_tokens
+            key = next(self._keys)
+            generation.scheduled = Scheduled(key=key, num_prompt_tokens=generation.num_prompt_tokens)
+            self._open[key] = generation
+            self._scheduler.add(generation.scheduled)
+
+    def _has_room(self, generation: Generation) -> bool:
+        """Whether its context fits; one that never would is let in alone."""
+        return not self._open or self._num_held_tokens + generation.num_tokens <= self._max_kv_tokens
+
+    def _admitted(self, scheduled: Scheduled, slot: int) -> int:
+        return self._open[scheduled.key].num_known_tokens
+
+    def _prefill(self, step: Step) -> Generator[simpy.Event, None, None]:
+        prefill_s = self._costs.prefill_s(sum(chunk.num_tokens for chunk in step.chunks), len(step.chunks))
+        prefill_s *= self._device.prefill_factor()
+        decode_s = 0.0
+        if step.num_decoding:
+            decode_s = self._costs.step_s(step.num_decoding, self._num_context_tokens)
+        factor = self._device.step_factor(self.num_media)
+        with self._device.computing():
+            yield self._env.timeout((prefill_s + decode_s) * factor)
+        self._busy.add("prefill", prefill_s * factor)
+        self._busy.add("decode", decode_s * factor)
+        promoted = [self._open[scheduled.key] for scheduled, _ in self._scheduler.complete(step)]
+        self._took(1, step.num_decoding)
+        for generation in promoted:
+            self._begin(generation)
+
+    def _begin(self, generation: Generation) -> None:
+        """A prompt is computed, and with it the first token."""
+        assert generation.scheduled is not None, "only what was scheduled is computed"
+        generation.first.succeed()
+        self._num_context_tokens += generation.num_prompt_tokens
+        if generation.num_output_tokens > 1:
+            heappush(self._ends, (self._num_steps + generation.num_output_tokens - 1, generation.scheduled.key))
+        else:
+            self._end(generation)
+
+    def _decode(self, step: Step) -> Generator[simpy.Event, None, None]:
+        """All steps until the next generation ends, or as many as are begun when something comes."""
+        num_steps = self._ends[0][0] - self._num_steps
+        started_s = self._env.now
+        factor = self._device.step_factor(self.num_media)
+        first_s = self._costs.step_s(step.num_decoding, self._num_context_tokens) * factor
+        growth_s = self._costs.context_s * step.num_decoding * factor  # of a step over the one before it
+        self._wake = wake = self._env.event()
+        timer = self._env.timeout(_sum_s(num_steps, first_s, growth_s))
+        timer.callbacks.append(lambda _: self._awake())
+        with self._device.computing():
+            yield wake
+            if not timer.processed:
+                num_steps = min(num_steps, _num_begun(self._env.now - started_s, first_s, growth_s))
+                rest_s = started_s + _sum_s(num_steps, first_s, growth_s) - self._env.now
+                if rest_s > 0:
+                    yield self._env.timeout(rest_s)
+        self._busy.add("decode", self._env.now - started_s)
+        self._took(num_steps, step.num_decoding)
+
+    def _took(self, num_steps: int, num_decoding: int) -> None:
+        """Generations that were decoding have so many tokens more; those that have all end."""
+        self._num_steps += num_steps
+        self._num_context_tokens += num_steps * num_decoding
+        while self._ends and self._ends[0][0] <= self._num_steps:
+            _, key = heappop(self._ends)
+            self._end(self._open[key])
+
+    def _end(self, generation: Generation) -> None:
+        assert generation.scheduled is not None, "only what was scheduled ends"
+        del self._open[generation.scheduled.key]
+        self._scheduler.end(generation.scheduled)
+        self._num_held_tokens -= generation.num_tokens
+        self._num_context_tokens -= generation.num_prompt_tokens + generation.num_output_tokens - 1
+        generation.done.succeed()
+
+
+def _sum_s(num_steps: int, first_s: float, growth_s: float) -> float:
+    """Seconds of so many steps, each longer than the one before."""
+    return num_steps * first_s + growth_s * num_steps * (num_steps - 1) / 2
+
+
+def _num_begun(elapsed_s: float, first_s: float, growth_s: float) -> int:
+    """Steps that have begun after some time: at least one, the last one perhaps only just."""
+    if growth_s <= 0.0:
+        return int(elapsed_s / first_s) + 1 if first_s > 0 else 1
+    half = first_s - growth_s / 2
+    ended = (math.sqrt(half * half + 2 * growth_s * elapsed_s) - half) / growth_s
+    return int(ended + 1e-9) + 1

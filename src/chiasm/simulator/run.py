@@ -1,0 +1,107 @@
+"""One simulation: a fleet, what comes in, and what that comes to."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+import simpy
+
+from chiasm.errors import InvalidSettingError
+from chiasm.settings import RoutingSettings
+from chiasm.simulator.calibration import Calibration
+from chiasm.simulator.cluster import Cluster
+from chiasm.simulator.device import Device
+from chiasm.simulator.front import Front
+from chiasm.simulator.known import known_costs
+from chiasm.simulator.record import Record
+from chiasm.simulator.traffic import Request, Traffic, requests_of
+from chiasm.simulator.worker import Process, SimulatedWorker
+
+if TYPE_CHECKING:
+    from chiasm.protocol.worker import Role
+
+Policy = Literal["round_robin", "least_work", "content", "adaptive"]
+OnSpan = Callable[[str, str, float, float, int], None]
+"""Told of a stage: worker, stage, start, end, number of the request."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """What a simulation came to.
+
+    Attributes:
+        elapsed_s: Simulated seconds until the last request ended; all that came did.
+        mean_open: Requests under way, averaged over time.
+        utilisation: By worker and kind of work, the share of the time; media work of one thread.
+    """
+
+    cluster: Cluster
+    record: Record
+    elapsed_s: float
+    mean_open: float
+    utilisation: dict[str, dict[str, float]]
+
+
+def simulate(
+    cluster: Cluster,
+    traffic: Traffic,
+    calibration: Calibration,
+    *,
+    policy: Policy = "adaptive",
+    requests: Iterable[Request] | None = None,
+    on_span: OnSpan | None = None,
+) -> Outcome:
+    """Run until the last request has its last token.
+
+    Args:
+        cluster: The fleet.
+        traffic: What comes in; its classes also say what the router expects.
+        calibration: What stages cost.
+        policy: As in the setting `routing.policy`.
+        requests: Instead of those that `traffic` describes: a trace, in order of arrival.
+        on_span: Told of every stage of every request.
+
+    Raises:
+        InvalidSettingError: The fleet lacks a stage.
+    """
+    _check_stages(cluster, traffic)
+    env = simpy.Environment()
+    workers = _workers(env, cluster, calibration)
+    costs = known_costs(calibration, traffic.classes, cluster.workers)
+    settings = RoutingSettings(topology=cluster.topology, policy=policy)
+    front = Front(env, settings, calibration, workers, costs, on_span)
+    env.process(_arrive(env, front, requests_of(traffic) if requests is None else requests))
+    env.run()
+    elapsed_s = front.changed_s
+    return Outcome(
+        cluster=cluster,
+        record=front.record,
+        elapsed_s=elapsed_s,
+        mean_open=front.open_s / elapsed_s if elapsed_s else 0.0,
+        utilisation={one.info.name: one.busy.shares(elapsed_s) for one in workers},
+    )
+
+
+def _arrive(env: simpy.Environment, front: Front, requests: Iterable[Request]) -> Process:
+    for request in requests:
+        if request.at_s > env.now:
+            yield env.timeout(request.at_s - env.now)
+        env.process(front.serve(request))
+
+
+def _workers(env: simpy.Environment, cluster: Cluster, calibration: Calibration) -> list[SimulatedWorker]:
+    devices = {spec.device: Device(calibration.interference) for spec in cluster.workers}
+    with_engine = {spec.device for spec in cluster.workers if set(spec.roles) != {"encode"}}
+    for spec in cluster.workers:
+        if set(spec.roles) == {"encode"} and spec.device in with_engine:
+            devices[spec.device].num_residents += 1
+    return [SimulatedWorker(env, spec, calibration, devices[spec.device]) for spec in cluster.workers]
+
+
+def _check_stages(cluster: Cluster, traffic: Traffic) -> None:
+    needed: list[Role] = ["prefill", "decode"]
+    if any(one.num_images for one in traffic.classes):
+        needed.append("encode")
+    for role in needed:
+        if not any(role in worker.roles for worker in cluster.workers):
+            raise InvalidSettingError(f"The fleet '{cluster.name}' has nobody for {role}")

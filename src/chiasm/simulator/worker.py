@@ -1,0 +1,74 @@
+"""A worker that takes time: media threads, an engine, and what routing knows of it."""
+
+from collections.abc import Generator, Sequence
+from typing import Any
+
+import simpy
+
+from chiasm.protocol.worker import WorkerInfo
+from chiasm.simulator.calibration import Calibration
+from chiasm.simulator.cluster import WorkerSpec
+from chiasm.simulator.device import Busy, Device
+from chiasm.simulator.engine import Engine, Generation
+from chiasm.simulator.traffic import Picture
+
+Process = Generator[simpy.Event, Any, None]
+
+
+class SimulatedWorker:
+    """One of a fleet's workers. `info` is what a real one would say of itself."""
+
+    def __init__(self, env: simpy.Environment, spec: WorkerSpec, calibration: Calibration, device: Device) -> None:
+        self._env = env
+        self._costs = calibration
+        self._media = simpy.Resource(env, calibration.media_threads)
+        self._device = device
+        self.busy = Busy()
+        self.engine = Engine(
+            env,
+            calibration,
+            device,
+            self.busy,
+            is_apart="prefill" not in spec.roles and "decode" not in spec.roles,
+            kv_tokens=spec.kv_tokens or calibration.kv_tokens,
+        )
+        self.info = WorkerInfo(
+            name=spec.name,
+            model="simulated",
+            family="simulated",
+            roles=spec.roles,
+            dtype="float32",
+            device=spec.device,
+            max_model_tokens=2**31,
+            takes_images="encode" in spec.roles,
+            model_revision="simulated",
+            processor_revision="simulated",
+            started_at_unix_s=0.0,
+        )
+
+    def encode(self, pictures: Sequence[Picture]) -> Process:
+        """From bytes to embeddings: prepared side by side, encoded in batches with whatever else waits."""
+        yield self._env.all_of([self._env.process(self._encode_one(picture)) for picture in pictures])
+
+    def pass_media_queue(self) -> Process:
+        """Wait for a media thread and do nothing there, as text does where both share a front."""
+        with self._media.request() as thread:
+            yield thread
+
+    def generate(self, num_prompt_tokens: int, num_output_tokens: int, num_known_tokens: int = 0) -> Generation:
+        """Queue a prompt; `num_output_tokens` of 1 ends with its first token."""
+        generation = Generation(self._env, num_prompt_tokens, num_output_tokens, num_known_tokens)
+        self.engine.submit(generation)
+        return generation
+
+    def _encode_one(self, picture: Picture) -> Process:
+        with self._media.request() as thread:
+            yield thread
+            seconds = self._costs.media.at(picture.num_pixels)
+            if self._device.num_engines_busy:
+                seconds *= 1.0 + self._costs.interference.media_by_engine
+            self.engine.num_media += 1
+            yield self._env.timeout(seconds)
+            self.engine.num_media -= 1
+            self.busy.add("media", seconds)
+        yield self.engine.encode(picture.num_tokens)

@@ -1,0 +1,151 @@
+import pytest
+import simpy
+
+from chiasm.simulator.calibration import Calibration, Cost, Interference
+from chiasm.simulator.device import Busy, Device
+from chiasm.simulator.engine import Engine, Generation
+
+COSTS = Calibration(
+    prefill=Cost(fixed_s=0.010, per_unit_s=0.001),
+    step=Cost(fixed_s=0.004, per_unit_s=0.001),
+    context_s=0.0,
+    encode=Cost(fixed_s=0.020, per_unit_s=0.001),
+    max_running=4,
+    max_step_tokens=100,
+)
+
+
+class Bench:
+    """One engine, and when the events of its generations came."""
+
+    def __init__(self, calibration=COSTS, *, is_apart=False, kv_tokens=0):
+        self.env = simpy.Environment()
+        self.device = Device(calibration.interference)
+        self.engine = Engine(self.env, calibration, self.device, Busy(), is_apart=is_apart, kv_tokens=kv_tokens)
+        self.times = {}
+
+    def note(self, name, event):
+        event.callbacks.append(lambda _: self.times.__setitem__(name, self.env.now))
+
+    def generate(self, name, at_s, num_prompt, num_output, num_known=0):
+        def later():
+            yield self.env.timeout(at_s)
+            generation = Generation(self.env, num_prompt, num_output, num_known)
+            self.note(f"{name}.first", generation.first)
+            self.note(f"{name}.done", generation.done)
+            self.engine.submit(generation)
+
+        self.env.process(later())
+
+    def encode(self, name, at_s, num_tokens):
+        def later():
+            yield self.env.timeout(at_s)
+            self.note(name, self.engine.encode(num_tokens))
+
+        self.env.process(later())
+
+    def run(self):
+        self.env.run()
+        return self.times
+
+
+def test_one_generation_is_its_prompt_and_its_steps():
+    bench = Bench()
+    bench.generate("a", 0.0, 50, 5)
+    assert bench.run() == pytest.approx({"a.first": 0.060, "a.done": 0.060 + 4 * 0.005})
+
+
+def test_one_token_needs_no_step():
+    bench = Bench()
+    bench.generate("a", 0.0, 50, 1)
+    assert bench.run() == pytest.approx({"a.first": 0.060, "a.done": 0.060})
+
+
+def test_known_tokens_cost_nothing_but_the_last_is_always_computed():
+    bench = Bench()
+    bench.generate("a", 0.0, 50, 1, num_known=40)
+    bench.generate("b", 1.0, 50, 1, num_known=50)
+    times = bench.run()
+    assert times["a.first"] == pytest.approx(0.020)
+    assert times["b.first"] == pytest.approx(1.011)
+
+
+def test_a_newcomer_waits_for_the_step_that_has_begun_and_slows_the_others_down():
+    bench = Bench()
+    bench.generate("a", 0.0, 50, 101)  # first at 0.060, then steps of 5 ms
+    bench.generate("b", 0.072, 20, 2)  # in the third step, which ends at 0.075
+    times = bench.run()
+    assert times["b.first"] == pytest.approx(0.075 + 0.030 + 0.005)  # its prompt beside a's step
+    assert times["b.done"] == pytest.approx(times["b.first"] + 0.006)  # one step of two
+    assert times["a.done"] == pytest.approx(times["b.done"] + (100 - 3 - 1 - 1) * 0.005)
+
+
+def test_long_prompts_go_in_chunks():
+    bench = Bench()
+    bench.generate("a", 0.0, 250, 1)
+    assert bench.run()["a.first"] == pytest.approx(3 * 0.010 + 250 * 0.001)
+
+
+def test_steps_grow_with_the_context_as_if_taken_one_by_one():
+    costs = Calibration(prefill=Cost(fixed_s=0.01), step=Cost(fixed_s=0.004), context_s=0.0001)
+    whole, cut = Bench(costs), Bench(costs)
+    whole.generate("a", 0.0, 10, 21)
+    cut.generate("a", 0.0, 10, 21)
+    cut.encode("p", 0.03, 1)  # something comes in the middle: steps are taken in two goes, and no time is lost
+    expected_s = 0.01 + sum(0.004 + 0.0001 * (10 + step) for step in range(20))
+    assert whole.run()["a.done"] == pytest.approx(expected_s)
+    assert cut.run()["a.done"] == pytest.approx(expected_s)
+
+
+def test_slots_are_bounded():
+    bench = Bench(Calibration(prefill=Cost(fixed_s=0.01), step=Cost(fixed_s=0.005), max_running=1))
+    bench.generate("a", 0.0, 10, 3)
+    bench.generate("b", 0.0, 10, 3)
+    times = bench.run()
+    assert times["b.first"] == pytest.approx(times["a.done"] + 0.01)
+
+
+def test_contexts_that_do_not_fit_wait_and_one_that_never_would_runs_alone():
+    costs = Calibration(prefill=Cost(fixed_s=0.01), step=Cost(fixed_s=0.005))
+    bench = Bench(costs, kv_tokens=20)
+    bench.generate("a", 0.0, 10, 5)
+    bench.generate("b", 0.0, 10, 5)
+    bench.generate("huge", 0.0, 100, 5)
+    times = bench.run()
+    assert times["b.first"] == pytest.approx(times["a.done"] + 0.01)
+    assert times["huge.first"] == pytest.approx(times["b.done"] + 0.01)
+
+
+def test_pictures_go_in_batches_up_to_the_budget():
+    bench = Bench(Calibration(encode=Cost(fixed_s=0.02, per_unit_s=0.001), max_encode_tokens=100), is_apart=True)
+    for name in "abc":
+        bench.encode(name, 0.0, 40)
+    bench.encode("large", 0.0, 400)
+    times = bench.run()
+    assert times["a"] == times["b"] == pytest.approx(0.02 + 0.08)
+    assert times["c"] == pytest.approx(0.10 + 0.06)
+    assert times["large"] == pytest.approx(0.16 + 0.42)
+
+
+def test_an_encoder_apart_is_as_slow_as_it_is_said_to_be():
+    bench = Bench(Calibration(encode=Cost(fixed_s=0.02), encoder_factor=2.5), is_apart=True)
+    bench.encode("a", 0.0, 40)
+    assert bench.run()["a"] == pytest.approx(0.05)
+
+
+def test_what_shares_a_device_slows_each_other_down():
+    costs = Calibration(
+        prefill=Cost(fixed_s=0.010),
+        step=Cost(fixed_s=0.010),
+        interference=Interference(resident=0.1, step_by_encode=0.2, prefill_by_encoder=0.5, engine_by_media=0.4),
+    )
+    bench = Bench(costs)
+    bench.device.num_residents = 1
+    bench.generate("a", 0.0, 10, 2)
+    times = bench.run()
+    assert times["a.first"] == pytest.approx(0.010 * 1.5 * 1.1)
+    assert times["a.done"] - times["a.first"] == pytest.approx(0.010 * 1.1)
+    bench.device.num_encoding, bench.engine.num_media = 1, 1
+    bench.generate("b", 0.0, 10, 2)
+    times = bench.run()
+    assert times["b.done"] - times["b.first"] == pytest.approx(0.010 * (1 + 0.1 + 0.2 + 0.4))
