@@ -2,5 +2,10 @@
 
 import os
 
+from hypothesis import settings
+
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
+
+settings.register_profile("loaded machine", deadline=None)
+settings.load_profile("loaded machine")

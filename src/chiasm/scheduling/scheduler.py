@@ -1,12 +1,19 @@
-"""Continuous batching: decode rows first, then prefill chunks up to the token budget, first come first served."""
+"""Continuous batching: decode rows first, then prefill chunks up to the token budget.
 
-from collections import deque
+Prompts are served in this order, at slots and at the budget alike: by the caller's priority; then texts, prompts whose
+pictures are all there, prompts that still lack some; then by arrival. None of these ranks is passed over without end
+(`chiasm.scheduling.precedence`). Prompts that lack pictures have at most half of the slots and never take the last
+free one, so that waiting for an encoder keeps nobody from running; what is there of such a prompt is computed, no more.
+"""
+
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
 
 from chiasm.errors import OverloadedError
+from chiasm.scheduling.precedence import Lines, Precedence, Rank
 from chiasm.scheduling.slots import SlotMove, SlotTable
+from chiasm.scheduling.turns import Demand
 
 
 class State(Enum):
@@ -20,13 +27,40 @@ class State(Enum):
 
 @dataclass(slots=True, eq=False)
 class Sequence:
-    """What the scheduler knows of one output. `after` is a sequence whose prefill must be over first (n > 1)."""
+    """What the scheduler knows of one output.
+
+    Attributes:
+        after: A sequence whose prefill must be over first (n > 1).
+        has_media: Whether its prompt has pictures.
+        priority: The caller's; lower goes first.
+        num_missing_tokens: At the prompt's end, those that cannot be computed before more pictures come.
+    """
 
     key: int
     num_prompt_tokens: int
     after: "Sequence | None" = None
+    has_media: bool = False
+    priority: int = 0
+    num_missing_tokens: int = 0
     state: State = State.WAITING
     num_computed_tokens: int = 0
+
+    @property
+    def demand(self) -> Demand:
+        """How urgent its prompt is."""
+        if self.num_missing_tokens:
+            return Demand.AHEAD
+        return Demand.USUAL if self.has_media else Demand.TEXT
+
+    @property
+    def rank(self) -> Rank:
+        """See `chiasm.scheduling.precedence.Ranked`."""
+        return self.priority, -self.demand.value
+
+    @property
+    def num_computable_tokens(self) -> int:
+        """Prompt tokens that could be computed now; what a cache brought may reach beyond them."""
+        return max(0, self.num_prompt_tokens - self.num_missing_tokens - self.num_computed_tokens)
 
     @property
     def may_start(self) -> bool:
@@ -69,7 +103,10 @@ class Scheduler:
         self.slots = SlotTable(num_slots)
         self._max_step_tokens = max(max_step_tokens, num_slots + 1)
         self._max_waiting = max_waiting
-        self._waiting: deque[Sequence] = deque()
+        self._max_incomplete = num_slots // 2
+        self._waiting: Lines[Sequence] = Lines()
+        self._at_slots = Precedence()
+        self._at_budget = Precedence()
         self._prefilling: list[Sequence] = []
         self._decoding: dict[int, Sequence] = {}
 
@@ -85,8 +122,17 @@ class Scheduler:
 
     @property
     def has_work(self) -> bool:
-        """Whether a step could compute something."""
+        """Whether any sequence has not ended."""
         return bool(self._waiting or self._prefilling or self._decoding)
+
+    @property
+    def demand(self) -> Demand:
+        """The most urgent work of a step planned now."""
+        demands = [Demand.USUAL] if self._decoding else []
+        demands += [sequence.demand for sequence in self._prefilling if sequence.num_computable_tokens]
+        if self.slots.num_free:
+            demands += [sequence.demand for sequence in self._heads()]
+        return max(demands, key=lambda one: one.value, default=Demand.NOTHING)
 
     def add(self, sequence: Sequence) -> None:
         """Queue a sequence. Raises `OverloadedError` when the queue is full."""
@@ -94,7 +140,13 @@ class Scheduler:
             raise OverloadedError(
                 f"{len(self._waiting)} sequences already wait for the engine", hint="Retry later or add workers."
             )
-        self._waiting.append(sequence)
+        self._waiting.add(sequence)
+
+    def set_missing(self, sequence: Sequence, num_missing_tokens: int) -> None:
+        """More of a prompt can be computed; harmless when it has ended."""
+        sequence.num_missing_tokens = num_missing_tokens
+        if sequence.state is State.WAITING:
+            self._waiting.rerank(sequence)
 
     def plan(self, on_admit: Callable[[Sequence, int], int]) -> Step:
         """Choose the next step.
@@ -105,14 +157,16 @@ class Scheduler:
         """
         self._admit(on_admit)
         budget = self._max_step_tokens - self.slots.num_decoding
+        line = [sequence for sequence in self._prefilling if sequence.num_computable_tokens]
         chunks = []
-        for sequence in self._prefilling:
+        for sequence in self._at_budget.in_order(line):
             if budget <= 0:
                 break
-            start = sequence.num_computed_tokens
-            count = min(budget, sequence.num_prompt_tokens - start)
-            chunks.append(Chunk(sequence, self.slots.slot(sequence.key), start, count))
+            count = min(budget, sequence.num_computable_tokens)
+            slot = self.slots.slot(sequence.key)
+            chunks.append(Chunk(sequence, slot, sequence.num_computed_tokens, count))
             budget -= count
+        self._at_budget.served(line, [chunk.sequence for chunk in chunks])
         return Step(self.slots.num_decoding, tuple(chunks))
 
     def complete(self, step: Step) -> list[tuple[Sequence, SlotMove | None]]:
@@ -142,13 +196,18 @@ class Scheduler:
         return None
 
     def _admit(self, on_admit: Callable[[Sequence, int], int]) -> None:
-        held_back: list[Sequence] = []
-        while self._waiting and self.slots.num_free:
-            sequence = self._waiting.popleft()
-            if not sequence.may_start:
-                held_back.append(sequence)
-                continue
+        while self.slots.num_free and (heads := self._heads()):
+            sequence = self._at_slots.in_order(heads)[0]
+            self._at_slots.served(heads, [sequence])
+            self._waiting.remove(sequence)
             sequence.state = State.PREFILLING
             sequence.num_computed_tokens = on_admit(sequence, self.slots.take(sequence.key))
             self._prefilling.append(sequence)
-        self._waiting.extendleft(reversed(held_back))
+
+    def _heads(self) -> list[Sequence]:
+        """Of each rank, the first that may have a slot."""
+        if not self._waiting:
+            return []
+        num_incomplete = sum(bool(sequence.num_missing_tokens) for sequence in self._prefilling)
+        has_room = num_incomplete < self._max_incomplete and self.slots.num_free > 1
+        return self._waiting.heads(lambda one: one.may_start and (has_room or not one.num_missing_tokens))

@@ -109,6 +109,13 @@ class EngineSettings(Section, frozen=True, kw_only=True):
     embedding_cache_bytes: Annotated[int, Meta(ge=0, description="Encoded pictures kept for reuse; 0: none.")] = (
         256 * 2**20
     )
+    max_encode_s: Annotated[
+        float,
+        Meta(
+            gt=0,
+            description="Time for encoding between two steps, by what it took lately; likewise.",
+        ),
+    ] = 0.05
     max_held_embedding_bytes: Annotated[
         int, Meta(ge=1, description="Embeddings in use by running and waiting requests; more get 429.")
     ] = 2 * 2**30

@@ -1,29 +1,39 @@
-"""One generation after the other: plan, see what is covered, get the tensors, submit, pass on events, give all back."""
+"""One generation after the other: plan, see what is covered, get the tensors, submit, pass on events, give all back.
+
+A prompt is submitted as soon as enough of it can be computed; pictures that come later follow it into the engine.
+"""
 
 import asyncio
 from collections.abc import AsyncGenerator, Iterator
+from collections.abc import Sequence as Seq
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+import torch
+
 from chiasm.engines.embedded.engine import EmbeddedEngine
 from chiasm.engines.embedded.language import LanguageStages
 from chiasm.engines.embedded.planner import PlannedRequest
+from chiasm.engines.embedded.rows import PictureRows
 from chiasm.engines.embedded.sequence import PromptTensors, Sequence
-from chiasm.errors import UnsupportedMediaError
+from chiasm.errors import ChiasmError, EngineError, UnsupportedMediaError
 from chiasm.media.item_errors import naming_item
 from chiasm.media.prepare.base import ImagePlan, ImagePreparer
 from chiasm.observability.receipt import StageClock
 from chiasm.protocol.generation import GenerateEvent, GenerateRequest, RequestFinished, Usage
 from chiasm.protocol.kv import KvHandle
-from chiasm.protocol.media import MediaItem
+from chiasm.protocol.media import EmbeddingHandle, MediaItem
 from chiasm.workers.coverage import Coverage, covered_by_kv, pin_prefix
 from chiasm.workers.deadline import until
-from chiasm.workers.embeddings import EmbeddingSource, HeldEmbeddings
+from chiasm.workers.embeddings import EmbeddingSource
 from chiasm.workers.handover import KvExchange
 from chiasm.workers.mailbox import Mailbox
+from chiasm.workers.pictures import PromptPictures
 
 _PLANNER_THREADS = 2
+_MIN_TOKENS_AHEAD = 64
+"""Computing fewer before the other pictures have come saves less than a step of its own costs."""
 
 
 @dataclass
@@ -34,8 +44,10 @@ class _Run:
     mailbox: Mailbox
     tensors: PromptTensors
     clock: StageClock = field(default_factory=StageClock)
-    embeddings: HeldEmbeddings = field(default_factory=lambda: HeldEmbeddings({}, 0))
     planned: PlannedRequest | None = None
+    first_image: int = 0
+    pictures: PromptPictures | None = None
+    feeding: "asyncio.Task[None] | None" = None
     sequences: list[Sequence] = field(default_factory=list)
 
 
@@ -77,20 +89,44 @@ class Generations:
         self._planners.shutdown(wait=False, cancel_futures=True)
 
     async def _submit(self, run: _Run) -> None:
-        """Plan the prompt, get its tensors, hand the sequences to the engine."""
-        loop = asyncio.get_running_loop()
+        """Plan the prompt, get enough of its tensors, hand the sequences to the engine."""
         run.planned = planned = await self._plan(run)
         coverage = await self._cover(run, planned)
         needed = range(coverage.first_image, len(planned.items))
         run.embeddings = await self._embeddings.hold_all(
             [(planned.items[image], run.request.items[planned.items[image]]) for image in needed], run.clock
         )
-        run.sequences = await loop.run_in_executor(self._planners, self._sequences, run, planned, needed)
+        handles: list[EmbeddingHandle] = []
+        while True:
+            num_computable = planned.prompt.num_tokens - self._num_missing(run) - coverage.num_tokens
+            if pictures.is_complete or num_computable >= _MIN_TOKENS_AHEAD:
+                break
+            handles += await pictures.more()
+        loop = asyncio.get_running_loop()
+        run.sequences = await loop.run_in_executor(self._planners, self._sequences, run, planned, handles)
         self._engine.loop.submit(run.sequences)
 
     async def _plan(self, run: _Run) -> PlannedRequest:
         request, preparer = run.request, self._engine.preparer
         if request.items and preparer is None:
+        if not pictures.is_complete:
+            run.feeding = asyncio.create_task(self._feed(run, planned, pictures))
+
+    async def _feed(self, run: _Run, planned: PlannedRequest, pictures: PromptPictures) -> None:
+        """Hand over the other pictures as they come. A failure ends the request by its mailbox."""
+        loop = asyncio.get_running_loop()
+        try:
+            while not pictures.is_complete:
+                first = run.first_image + pictures.num_ready
+                handles = await pictures.more()
+                num_missing = self._num_missing(run)
+                rows = await loop.run_in_executor(self._planners, self._rows, planned, first, handles)
+                self._engine.loop.extend(run.sequences, rows, num_missing)
+        except ChiasmError as error:
+            run.mailbox.fail(error)
+        except Exception:
+            run.mailbox.fail(EngineError("A picture could not be handed to the engine"))
+            raise
             raise UnsupportedMediaError("This model takes no pictures", item=0, hint="Serve a vision-language model.")
         plans = [_image_plan(preparer, index, item) for index, item in enumerate(request.items)] if preparer else []
         with run.clock.stage("prompt"):
@@ -111,14 +147,23 @@ class Generations:
         run.tensors.give_back = coverage.give_back
         return coverage
 
-    def _sequences(self, run: _Run, planned: PlannedRequest, needed: range) -> list[Sequence]:
-        """Check and join the embeddings, compile the grammar. Blocks."""
+    def _sequences(self, run: _Run, planned: PlannedRequest, handles: Seq[EmbeddingHandle]) -> list[Sequence]:
+        """Check the first embeddings, compile the grammar. Blocks."""
         prompt, tensors = planned.prompt, run.tensors
-        if needed:
-            handles = [run.embeddings.handles[span.key] for span in prompt.media[needed.start :]]
-            tensors.embeddings = self._language.embeddings(prompt, handles)
-            tensors.first_row = prompt.num_embedding_rows(prompt.images[needed.start].offset)
-        return self._language.sequences(planned, tensors, [run.mailbox] * run.request.sampling.n)
+        if run.first_image < len(prompt.images):
+            tensors.rows = PictureRows(prompt.num_embedding_rows(prompt.images[run.first_image].offset))
+            tensors.rows.extend(self._rows(planned, run.first_image, handles))
+        num_missing = prompt.num_missing_tokens(run.first_image + len(handles))
+        sinks = [run.mailbox] * run.request.sampling.n
+        return self._language.sequences(planned, tensors, num_missing, sinks)
+
+    def _rows(self, planned: PlannedRequest, first: int, handles: Seq[EmbeddingHandle]) -> list[torch.Tensor]:
+        """Check some of the prompt's embeddings, from a picture on. Blocks."""
+        return [self._language.embedding(planned.prompt, first + place, one) for place, one in enumerate(handles)]
+
+    def _num_missing(self, run: _Run) -> int:
+        assert run.planned is not None and run.pictures is not None
+        return run.planned.prompt.num_missing_tokens(run.first_image + run.pictures.num_ready)
 
     async def _hand_over(self, run: _Run) -> KvHandle | None:
         computed = run.tensors.computed_kv
@@ -136,7 +181,10 @@ class Generations:
             if not run.mailbox.is_finished:
                 self._engine.loop.cancel(run.sequences)
             run.tensors.close()  # after the cancellation, which the engine's thread sees first
-            self._embeddings.release(run.embeddings.handles.values())
+            if run.pictures is not None:
+                run.pictures.close()
+            if run.feeding is not None:
+                run.feeding.cancel()
 
 
 def _image_plan(preparer: ImagePreparer, index: int, item: MediaItem) -> ImagePlan:
@@ -148,8 +196,12 @@ def _mark_first(run: _Run) -> None:
     """Spans up to the first token, once the first choice has one."""
     first, clock = run.sequences[0], run.clock
     if first.first_token_s and not any(span.stage == "prefill" for span in clock.spans):
-        clock.add("prefill_queue", first.submitted_s - clock.start, first.admitted_s - clock.start)
-        clock.add("prefill", first.admitted_s - clock.start, first.first_token_s - clock.start)
+        for start_s, end_s in first.ahead_s:
+            clock.add("prefill", start_s - clock.start, end_s - clock.start)
+        if first.admitted_s > first.completed_s:
+            clock.add("prefill_queue", first.completed_s - clock.start, first.admitted_s - clock.start)
+        start_s = max(first.admitted_s, first.completed_s)
+        clock.add("prefill", start_s - clock.start, first.first_token_s - clock.start)
         if run.request.stream:
             clock.add("first_token", first.first_token_s - clock.start, clock.now_s())
 
@@ -162,6 +214,6 @@ def _finished(run: _Run, kv: KvHandle | None) -> RequestFinished:
         num_output_tokens=sum(len(sequence.output_ids) for sequence in run.sequences),
         num_cached_tokens=run.sequences[0].num_cached_tokens,
         num_visual_tokens=int(prompt.is_embedding_row.sum()),
-        num_cached_embeddings=run.embeddings.num_cached,
+        num_cached_embeddings=run.pictures.num_cached if run.pictures is not None else 0,
     )
     return RequestFinished(usage, tuple(run.clock.spans), kv)

@@ -4,6 +4,7 @@ import pytest
 
 from chiasm.errors import OverloadedError
 from chiasm.scheduling.scheduler import Scheduler, Sequence, State, Step
+from chiasm.scheduling.turns import Demand
 
 
 def scheduler(num_slots: int = 4, max_step_tokens: int = 32, max_waiting: int = 100) -> Scheduler:

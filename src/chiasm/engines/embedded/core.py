@@ -57,6 +57,7 @@ class EngineCore:
         self.totals = {
             "steps": 0,
             "prefill_tokens": 0,
+            "prefill_tokens_ahead": 0,
             "decode_tokens": 0,
             "cached_prompt_tokens": 0,
             "taken_prompt_tokens": 0,
@@ -80,6 +81,14 @@ class EngineCore:
         self.scheduler.add(sequence.scheduled)
         self._sequences[sequence.scheduled.key] = sequence
 
+    def extend(self, sequences: Seq[Sequence], rows: Seq[torch.Tensor], num_missing_tokens: int) -> None:
+        """More pictures of a prompt are there, whose choices the sequences are; harmless for those that have ended."""
+        sequences[0].tensors.rows.extend(rows)
+        for sequence in sequences:
+            self.scheduler.set_missing(sequence.scheduled, num_missing_tokens)
+            if not num_missing_tokens:
+                sequence.completed_s = time.perf_counter()
+
     def cancel(self, sequence: Sequence) -> None:
         """Drop a sequence without a word to its sink; harmless when it has ended."""
         if self._sequences.get(sequence.scheduled.key) is sequence:
@@ -97,7 +106,8 @@ class EngineCore:
 
     @torch.inference_mode()
     def step(self) -> None:
-        """Compute one step. A failure ends the sequences in it and leaves the engine running."""
+        """Compute one step, if there is anything to. A failure ends its sequences and leaves the engine running."""
+        start_s = time.perf_counter()
         step = self.scheduler.plan(self._admit)
         if step.is_empty:
             return
@@ -108,7 +118,7 @@ class EngineCore:
         except Exception as error:  # noqa: BLE001 - the engine's border: whatever the model raises ends this step only
             self._abandon(step, rows, error)
             return
-        self._count(step)
+        self._count(step, start_s)
         for scheduled, move in self.scheduler.complete(step):
             self._start_decoding(self._sequences[scheduled.key], move)
         self._hand_out([*rows, *finishing], outcomes)
@@ -151,7 +161,8 @@ class EngineCore:
             here = np.flatnonzero(is_row)
             if len(here):
                 at.append(here + start)
-                values.append(_embedding_rows(sequence, chunk.start, len(here)))
+                first = sequence.prompt.num_embedding_rows(chunk.start)
+                values += sequence.tensors.rows.between(first, first + len(here))
             start += chunk.num_tokens
         if not at:
             return None
@@ -246,16 +257,11 @@ class EngineCore:
         assert key is not None, f"slot {slot} has no owner"
         return self._sequences[key]
 
-    def _count(self, step: Step) -> None:
+    def _count(self, step: Step, start_s: float) -> None:
         self.totals["steps"] += 1
         self.totals["decode_tokens"] += step.num_decoding
-        self.totals["prefill_tokens"] += sum(chunk.num_tokens for chunk in step.chunks)
-
-
-def _embedding_rows(sequence: Sequence, start: int, num_rows: int) -> torch.Tensor:
-    """The next rows of the pictures from a token on."""
-    tensors = sequence.tensors
-    first = sequence.prompt.num_embedding_rows(start) - tensors.first_row
-    assert tensors.embeddings is not None, "pictures without embeddings are covered"
-    assert first >= 0, "pictures that count as covered are covered"
-    return tensors.embeddings[first : first + num_rows]
+        for chunk in step.chunks:
+            self.totals["prefill_tokens"] += chunk.num_tokens
+            if chunk.sequence.num_missing_tokens:
+                self.totals["prefill_tokens_ahead"] += chunk.num_tokens
+                self._sequences[chunk.sequence.key].ahead_s.append((start_s, time.perf_counter()))

@@ -14,6 +14,7 @@ from chiasm.engines.embedded.families.base import Family, LoadedModel
 from chiasm.errors import ChiasmError, EngineStepError
 from chiasm.media.prepare.base import PreparedImage
 from chiasm.protocol.media import EmbeddingHandle, EmbeddingMetadata
+from chiasm.scheduling.encode_budget import EncodeBudget
 
 logger = logging.getLogger(__name__)
 
@@ -37,7 +38,7 @@ class EncodeJob:
 
 
 class Encoder:
-    """Batches pictures of different requests up to a budget of embeddings. Not thread-safe."""
+    """Batches pictures of different requests within a budget, in order of arrival. Not thread-safe."""
 
     def __init__(
         self,
@@ -46,7 +47,7 @@ class Encoder:
         connector: EmbeddingConnector,
         *,
         model_revision: str,
-        max_embeddings: int,
+        budget: EncodeBudget,
     ) -> None:
         assert family.preparer is not None, "a model that takes pictures has a preparer"
         self._family = family
@@ -54,7 +55,7 @@ class Encoder:
         self._connector = connector
         self._model_revision = model_revision
         self._processor_revision = family.preparer.revision
-        self._max_embeddings = max_embeddings
+        self._budget = budget
         self._jobs: deque[EncodeJob] = deque()
         self.num_encoded = 0
 
@@ -90,7 +91,7 @@ class Encoder:
 
     def _take(self) -> list[EncodeJob]:
         batch: list[EncodeJob] = []
-        room = self._max_embeddings
+        room = self._budget.num_embeddings
         while self._jobs and (not batch or self._jobs[0].prepared.plan.num_embeddings <= room):
             batch.append(self._jobs.popleft())
             room -= batch[-1].prepared.plan.num_embeddings
@@ -110,6 +111,7 @@ class Encoder:
         self.num_encoded += len(batch)
         end_s = time.perf_counter()
         return [Encoded(handle, start_s, end_s) for handle in handles]
+        self._budget.see(sum(len(tensor) for tensor in tensors), end_s - start_s)
 
     def _publish(self, job: EncodeJob, tensor: torch.Tensor) -> EmbeddingHandle:
         plan = job.prepared.plan

@@ -26,6 +26,7 @@ from chiasm.engines.embedded.tower.registry import make_tower
 from chiasm.errors import EngineStartError
 from chiasm.media.prepare.base import ImagePreparer
 from chiasm.protocol.worker import Role
+from chiasm.scheduling.encode_budget import EncodeBudget
 from chiasm.settings import EngineSettings
 from chiasm.settings.process import return_freed_memory
 
@@ -77,7 +78,7 @@ class EmbeddedEngine:
                 model,
                 connector,
                 model_revision=self.model_revision,
-                max_embeddings=settings.max_encode_embeddings,
+                budget=EncodeBudget(settings.max_encode_embeddings, settings.max_encode_s),
             )
         if self.language is None or self.encoder is None:
             gc.collect()  # models are full of cycles

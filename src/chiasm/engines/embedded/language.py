@@ -90,21 +90,19 @@ class LanguageStages:
             processor_revision=self._processor_revision,
         )
 
-    def embeddings(self, prompt: PlannedPrompt, handles: Seq[EmbeddingHandle]) -> torch.Tensor:
-        """Rows of the prompt's last pictures, of which one handle each is held.
+    def embedding(self, prompt: PlannedPrompt, image: int, handle: EmbeddingHandle) -> torch.Tensor:
+        """Rows of one of the prompt's pictures, of which a handle is held.
 
         Raises:
-            TransferError: An embedding is not what the plan says.
+            TransferError: The embedding is not what the plan says.
         """
-        first = len(prompt.images) - len(handles)
-        parts = []
-        for image, span, handle in zip(prompt.images[first:], prompt.media[first:], handles, strict=True):
-            expected = self.expected_embedding(span.key.partition(":")[0], image.plan)
-            parts.append(bytes_tensor(self._connector.load(handle, expected), handle.metadata))
-        return parts[0] if len(parts) == 1 else torch.cat(parts)
+        expected = self.expected_embedding(prompt.media[image].key.partition(":")[0], prompt.images[image].plan)
+        return bytes_tensor(self._connector.load(handle, expected), handle.metadata)
 
-    def sequences(self, planned: PlannedRequest, tensors: PromptTensors, sinks: Seq[EventSink]) -> list[Sequence]:
-        """One sequence per sink (choice), all on the same prompt and tensors.
+    def sequences(
+        self, planned: PlannedRequest, tensors: PromptTensors, num_missing_tokens: int, sinks: Seq[EventSink]
+    ) -> list[Sequence]:
+        """One sequence per sink (choice), all on the same prompt and tensors, of which the end may be missing.
 
         Raises:
             InvalidRequestError: The JSON schema cannot be used.
@@ -114,7 +112,13 @@ class LanguageStages:
         first: Scheduled | None = None
         result = []
         for choice, sink in enumerate(sinks):
-            scheduled = Scheduled(next(self._keys), prompt.num_tokens, after=first)
+            scheduled = Scheduled(
+                next(self._keys),
+                prompt.num_tokens,
+                after=first,
+                has_media=bool(prompt.images),
+                num_missing_tokens=num_missing_tokens,
+            )
             first = first or scheduled
             grammar = self._grammars.compile(params.json_schema) if params.json_schema is not None else None
             sampler = SequenceSampler(

@@ -12,17 +12,19 @@ from chiasm.engines.embedded.core import EngineCore
 from chiasm.engines.embedded.encoder import EncodeJob, Encoder
 from chiasm.engines.embedded.sequence import Sequence
 from chiasm.errors import ChiasmError, EngineDeadError
+from chiasm.scheduling.turns import Demand, Turn, Turns
 
 logger = logging.getLogger(__name__)
 
 
 class EngineLoop:
-    """Runs encode batches and steps in turn while there is work, and sleeps otherwise. Its methods are thread-safe."""
+    """Encodes and computes steps, as `Turns` has it, while there is work. Its methods are thread-safe."""
 
     def __init__(self, core: EngineCore | None, encoder: Encoder | None, *, threads: int) -> None:
         self._core = core
         self._encoder = encoder
         self._threads = threads
+        self._turns = Turns()
         self._commands: deque[Callable[[], object]] = deque()
         self._wake = threading.Event()
         self._lock = threading.Lock()
@@ -40,6 +42,12 @@ class EngineLoop:
         core = self._core
         assert core is not None, "an encoder gets no prompts"
         self._post(lambda: _add(core, sequences), lambda error: _fail_all(sequences, error))
+
+    def extend(self, sequences: Seq[Sequence], rows: Seq[torch.Tensor], num_missing_tokens: int) -> None:
+        """Hand over rows of the next pictures of a prompt that was submitted without them."""
+        core = self._core
+        assert core is not None, "an encoder gets no prompts"
+        self._post(lambda: core.extend(sequences, rows, num_missing_tokens), lambda error: _fail_all(sequences, error))
 
     def cancel(self, sequences: Seq[Sequence]) -> None:
         """Drop sequences; their sinks hear nothing more after the engine has seen this."""
@@ -90,11 +98,13 @@ class EngineLoop:
         while self._commands:
             self._commands.popleft()()
         core, encoder = self._core, self._encoder
-        if encoder is not None and encoder.num_waiting:
+        demand = core.scheduler.demand if core is not None else Demand.NOTHING
+        turn = self._turns.next(demand, has_pictures=encoder is not None and encoder.num_waiting > 0)
+        if turn is Turn.ENCODE and encoder is not None:
             encoder.encode_some()
-        if core is not None and core.scheduler.has_work:
+        elif turn is Turn.STEP and core is not None:
             core.step()
-        elif not self._commands and not (encoder and encoder.num_waiting):
+        elif not self._commands:
             self._wake.wait(timeout=1.0)
             self._wake.clear()
 

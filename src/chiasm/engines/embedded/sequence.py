@@ -14,6 +14,7 @@ from chiasm.cache.block_hash import BLOCK_TOKENS, MediaSpan, block_hashes
 from chiasm.engines.embedded.decoder.rotary import Rotary
 from chiasm.engines.embedded.families.base import PlacedImage
 from chiasm.engines.embedded.output.stream import OutputStream
+from chiasm.engines.embedded.rows import PictureRows
 from chiasm.engines.embedded.sampling.sampler import SequenceSampler
 from chiasm.errors import ChiasmError
 from chiasm.protocol.generation import ChoiceFinished, TokenEvent
@@ -59,6 +60,10 @@ class PlannedPrompt:
 
 
 class EventSink(Protocol):
+    def num_missing_tokens(self, num_images: int) -> int:
+        """Tokens at the end that cannot be computed with the first pictures alone."""
+        return self.num_tokens - self.images[num_images].offset if num_images < len(self.images) else 0
+
     """Where a choice's events go. Called on the engine's thread; must neither block nor raise."""
 
     def push(self, events: list[TokenEvent | ChoiceFinished]) -> None:
@@ -76,8 +81,8 @@ class PromptTensors:
 
     Attributes:
         num_choices: Choices without a slot.
-        embeddings: [rows, width], those of the prompt's embedding rows from `first_row` on.
-        first_row: Rows before it lie in prefix blocks that are pinned, or in `kv`.
+        rows: Of the pictures, but for those that lie in prefix blocks that are pinned, or in `kv`. The engine's
+            thread alone adds to them once the sequences are submitted.
         kv: [layers, 2, kv_heads, num_tokens, head_dim] of the whole prompt, computed elsewhere.
         is_kv_wanted: Whether to keep the prompt's keys and values for another worker.
         computed_kv: Those, once the prompt is computed; same layout as `kv`.
@@ -85,8 +90,7 @@ class PromptTensors:
     """
 
     num_choices: int = 1
-    embeddings: torch.Tensor | None = None
-    first_row: int = 0
+    rows: PictureRows = field(default_factory=PictureRows)
     kv: torch.Tensor | None = None
     is_kv_wanted: bool = False
     computed_kv: torch.Tensor | None = None
@@ -110,7 +114,12 @@ class PromptTensors:
 
 @dataclass(eq=False)
 class Sequence:
-    """One output under way. Owned by the engine's thread from submission on."""
+    """One output under way. Owned by the engine's thread from submission on.
+
+    Attributes:
+        completed_s: When the last of its pictures came.
+        ahead_s: When steps computed parts of its prompt before that.
+    """
 
     scheduled: Scheduled
     prompt: PlannedPrompt
@@ -119,7 +128,8 @@ class Sequence:
     output: OutputStream
     sink: EventSink
     output_ids: list[int] = field(default_factory=list)
-    submitted_s: float = field(default_factory=time.perf_counter)
+    completed_s: float = field(default_factory=time.perf_counter)
+    ahead_s: list[tuple[float, float]] = field(default_factory=list)
     admitted_s: float = 0.0
     first_token_s: float = 0.0
     num_cached_tokens: int = 0
