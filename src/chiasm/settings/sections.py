@@ -86,6 +86,10 @@ class MediaSettings(Section, frozen=True, kw_only=True):
 class EngineSettings(Section, frozen=True, kw_only=True):
     """The embedded engine."""
 
+    kind: Annotated[
+        Literal["embedded", "vllm"],
+        Meta(description="embedded: torch in processes of Chiasm's; vllm: servers of vLLM, set up in [vllm]."),
+    ] = "embedded"
     model: Annotated[str, Meta(description="Model directory; empty serves the packaged tiny model.")] = ""
     served_name: Annotated[str, Meta(description="Model name in the API; empty takes the directory's name.")] = ""
     dtype: Annotated[
@@ -103,12 +107,6 @@ class EngineSettings(Section, frozen=True, kw_only=True):
     max_encode_embeddings: Annotated[
         int, Meta(ge=1, description="Embeddings made between two steps; one picture may exceed it alone.")
     ] = 1024
-    prefix_cache_bytes: Annotated[int, Meta(ge=0, description="KV kept for prompts with the same start; 0: none.")] = (
-        256 * 2**20
-    )
-    embedding_cache_bytes: Annotated[int, Meta(ge=0, description="Encoded pictures kept for reuse; 0: none.")] = (
-        256 * 2**20
-    )
     max_encode_s: Annotated[
         float,
         Meta(
@@ -116,6 +114,12 @@ class EngineSettings(Section, frozen=True, kw_only=True):
             description="Time for encoding between two steps, by what it took lately; likewise.",
         ),
     ] = 0.05
+    prefix_cache_bytes: Annotated[int, Meta(ge=0, description="KV kept for prompts with the same start; 0: none.")] = (
+        256 * 2**20
+    )
+    embedding_cache_bytes: Annotated[int, Meta(ge=0, description="Encoded pictures kept for reuse; 0: none.")] = (
+        256 * 2**20
+    )
     max_held_embedding_bytes: Annotated[
         int, Meta(ge=1, description="Embeddings in use by running and waiting requests; more get 429.")
     ] = 2 * 2**30

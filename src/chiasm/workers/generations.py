@@ -105,10 +105,6 @@ class Generations:
         loop = asyncio.get_running_loop()
         run.sequences = await loop.run_in_executor(self._planners, self._sequences, run, planned, handles)
         self._engine.loop.submit(run.sequences)
-
-    async def _plan(self, run: _Run) -> PlannedRequest:
-        request, preparer = run.request, self._engine.preparer
-        if request.items and preparer is None:
         if not pictures.is_complete:
             run.feeding = asyncio.create_task(self._feed(run, planned, pictures))
 
@@ -127,6 +123,10 @@ class Generations:
         except Exception:
             run.mailbox.fail(EngineError("A picture could not be handed to the engine"))
             raise
+
+    async def _plan(self, run: _Run) -> PlannedRequest:
+        request, preparer = run.request, self._engine.preparer
+        if request.items and preparer is None:
             raise UnsupportedMediaError("This model takes no pictures", item=0, hint="Serve a vision-language model.")
         plans = [_image_plan(preparer, index, item) for index, item in enumerate(request.items)] if preparer else []
         with run.clock.stage("prompt"):
@@ -178,13 +178,13 @@ class Generations:
             yield
         finally:
             self.num_open -= 1
+            if run.feeding is not None:
+                run.feeding.cancel()
             if not run.mailbox.is_finished:
                 self._engine.loop.cancel(run.sequences)
             run.tensors.close()  # after the cancellation, which the engine's thread sees first
             if run.pictures is not None:
                 run.pictures.close()
-            if run.feeding is not None:
-                run.feeding.cancel()
 
 
 def _image_plan(preparer: ImagePreparer, index: int, item: MediaItem) -> ImagePlan:

@@ -143,3 +143,96 @@ def test_any_history_ends_with_everything_free(seed):
         steps += 1
         assert steps < 2000
     assert (s.slots.num_free, s.num_waiting, s.num_running) == (3, 0, 0)
+
+
+def test_a_text_goes_before_pictures_that_wait_for_the_budget():
+    s = scheduler(max_step_tokens=32)
+    pictures = [Sequence(key, 64, has_media=True) for key in range(2)]
+    for sequence in pictures:
+        s.add(sequence)
+    run_step(s)
+    text = Sequence(2, 20)
+    s.add(text)
+    assert [(chunk.sequence, chunk.num_tokens) for chunk in run_step(s).chunks] == [(text, 20), (pictures[0], 12)]
+
+
+def test_a_callers_priority_goes_before_the_kind():
+    s = scheduler(num_slots=1)
+    s.add(Sequence(0, 4))
+    urgent = Sequence(1, 4, has_media=True, priority=-1)
+    s.add(urgent)
+    assert run_step(s).chunks[0].sequence is urgent
+
+
+def test_a_picture_is_not_passed_over_without_end():
+    s = scheduler(max_step_tokens=16)
+    picture = Sequence(0, 32, has_media=True)
+    s.add(picture)
+    steps = 0
+    while picture.state is not State.ENDED:
+        text = Sequence(1000 + steps, 40)
+        s.add(text)
+        for sequence, _ in s.complete(s.plan(nothing_cached)):
+            s.end(sequence)
+        steps += 1
+        assert steps < 40
+
+
+def test_what_is_there_of_a_prompt_is_computed_and_no_more():
+    s = scheduler()
+    sequence = Sequence(0, 30, has_media=True, num_missing_tokens=18)
+    s.add(sequence)
+    assert run_step(s).chunks[0].num_tokens == 12
+    assert run_step(s).is_empty
+    s.set_missing(sequence, 10)
+    assert run_step(s).chunks[0].num_tokens == 8
+    s.set_missing(sequence, 0)
+    assert run_step(s).chunks[0].is_last
+    assert sequence.state is State.DECODING
+
+
+def test_a_cache_may_hold_more_of_a_prompt_than_has_come():
+    s = scheduler()
+    sequence = Sequence(0, 30, has_media=True, num_missing_tokens=18)
+    s.add(sequence)
+    assert s.plan(lambda *_: 16).is_empty
+    s.set_missing(sequence, 0)
+    assert run_step(s).chunks[0].start == 16
+
+
+def test_prompts_that_lack_pictures_leave_slots_to_others():
+    s = scheduler(num_slots=4)
+    waiting = [Sequence(key, 30, has_media=True, num_missing_tokens=18) for key in range(4)]
+    for sequence in waiting:
+        s.add(sequence)
+    run_step(s)
+    assert (s.num_running, s.num_waiting) == (2, 2)
+    texts = [Sequence(10 + key, 4) for key in range(2)]
+    for sequence in texts:
+        s.add(sequence)
+    run_step(s)
+    assert all(sequence.state is State.DECODING for sequence in texts)
+    s.end(texts[0])
+    s.end(texts[1])
+    s.set_missing(waiting[3], 0)  # complete now, and no longer bounded
+    step = run_step(s)
+    assert [chunk.sequence for chunk in step.chunks] == [waiting[3]]
+
+
+def test_they_never_take_the_last_free_slot():
+    s = scheduler(num_slots=4)
+    for key in range(3):
+        s.add(Sequence(key, 4))
+    run_step(s)
+    s.add(Sequence(3, 30, has_media=True, num_missing_tokens=18))
+    assert s.plan(nothing_cached).chunks == ()
+    assert s.slots.num_free == 1
+
+
+def test_a_prompt_that_cannot_go_on_is_no_work():
+    s = scheduler()
+    s.add(Sequence(0, 30, has_media=True, num_missing_tokens=18))
+    assert s.demand is Demand.AHEAD
+    run_step(s)
+    assert s.demand is Demand.NOTHING
+    assert s.has_work

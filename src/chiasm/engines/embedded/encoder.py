@@ -110,8 +110,8 @@ class Encoder:
             return [EngineStepError(f"The vision encoder failed: {type(error).__name__}")] * len(batch)
         self.num_encoded += len(batch)
         end_s = time.perf_counter()
-        return [Encoded(handle, start_s, end_s) for handle in handles]
         self._budget.see(sum(len(tensor) for tensor in tensors), end_s - start_s)
+        return [Encoded(handle, start_s, end_s) for handle in handles]
 
     def _publish(self, job: EncodeJob, tensor: torch.Tensor) -> EmbeddingHandle:
         plan = job.prepared.plan

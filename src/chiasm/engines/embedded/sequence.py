@@ -58,12 +58,12 @@ class PlannedPrompt:
         """Embedding rows among the first `num_tokens` tokens."""
         return int(self.is_embedding_row[:num_tokens].sum())
 
-
-class EventSink(Protocol):
     def num_missing_tokens(self, num_images: int) -> int:
         """Tokens at the end that cannot be computed with the first pictures alone."""
         return self.num_tokens - self.images[num_images].offset if num_images < len(self.images) else 0
 
+
+class EventSink(Protocol):
     """Where a choice's events go. Called on the engine's thread; must neither block nor raise."""
 
     def push(self, events: list[TokenEvent | ChoiceFinished]) -> None:
