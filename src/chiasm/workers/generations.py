@@ -92,10 +92,12 @@ class Generations:
         """Plan the prompt, get enough of its tensors, hand the sequences to the engine."""
         run.planned = planned = await self._plan(run)
         coverage = await self._cover(run, planned)
-        needed = range(coverage.first_image, len(planned.items))
-        run.embeddings = await self._embeddings.hold_all(
-            [(planned.items[image], run.request.items[planned.items[image]]) for image in needed], run.clock
-        )
+        run.first_image = coverage.first_image
+        places = [
+            (span.key, item, run.request.items[item])
+            for span, item in zip(planned.prompt.media, planned.items, strict=True)
+        ]
+        run.pictures = pictures = PromptPictures(self._embeddings, places[run.first_image :], run.clock)
         handles: list[EmbeddingHandle] = []
         while True:
             num_computable = planned.prompt.num_tokens - self._num_missing(run) - coverage.num_tokens
