@@ -168,9 +168,9 @@ async def test_corrupt_and_misfit_embeddings_never_reach_the_model(directory, mo
         neighbour = asyncio.create_task(outcome(worker, request("neighbour", max_tokens=200)))
         store = worker._connector
         publish = store.publish
-        monkeypatch.setattr(store, "publish", lambda metadata, data: publish(metadata, b"\x01" * len(bytes(data))))
+        monkeypatch.setattr(store, "publish", lambda metadata, data, _: publish(metadata, b"\x01" * len(bytes(data))))
         assert isinstance(await outcome(worker, request("corrupt", *items(2))), ChecksumMismatchError)
-        monkeypatch.setattr(store, "publish", lambda metadata, data: publish(metadata, bytes(data)[:-4]))
+        monkeypatch.setattr(store, "publish", lambda metadata, data, _: publish(metadata, bytes(data)[:-4]))
         assert isinstance(await outcome(worker, request("short", *items(3))), LayoutMismatchError)
         assert len(await neighbour) == 200
         await idle(worker)

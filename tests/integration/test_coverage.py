@@ -62,6 +62,33 @@ async def test_without_a_prefix_the_stored_embedding_serves(running):
     assert avoided(worker) == (1, 1, 0, 1)
 
 
+async def test_nothing_is_found_that_another_scope_left_behind(running):
+    worker = running()
+    (item,) = pictures(21, 1)
+    scoped = {salt: replace(ask(QUESTION, item), cache_salt=salt) for salt in ("", "ours", "theirs")}
+    answers = [await collect(worker, request) for request in scoped.values()]
+    assert avoided(worker) == (3, 3, 0, 0)
+    assert {answer.end.usage.num_cached_tokens for answer in answers} == {0}
+    assert len({tuple(answer.tokens[0]) for answer in answers}) == 1
+    again = [await collect(worker, request) for request in scoped.values()]
+    assert avoided(worker) == (3, 3, 3, 0)
+    assert all(answer.end.usage.num_cached_tokens > 0 for answer in again)
+    text = "only words, but many of them " * 4
+    assert (await collect(worker, ask(text))).end.usage.num_cached_tokens == 0
+    assert (await collect(worker, replace(ask(text), cache_salt="ours"))).end.usage.num_cached_tokens == 0
+    assert (await collect(worker, replace(ask(text), cache_salt="ours"))).end.usage.num_cached_tokens > 0
+
+
+async def test_an_embedding_is_made_once_per_scope_also_at_once(running):
+    worker = running(prefix_cache_bytes=0)
+    (item,) = pictures(22, 1)
+    requests = [EncodeRequest(request_id="e", items=(item,), cache_salt=salt) for salt in ("ours", "theirs") * 3]
+    responses = await asyncio.gather(*(worker.encode(request) for request in requests))
+    assert avoided(worker)[1] == 2
+    assert len({response.handles[0].key for response in responses}) == 2
+    assert worker.stats().num_offered_tensors == 2
+
+
 async def test_only_pictures_behind_the_covered_part_are_encoded(running):
     worker = running(embedding_cache_bytes=0)
     a, b, c = pictures(3, 3)

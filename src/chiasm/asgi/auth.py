@@ -13,7 +13,8 @@ from chiasm.protocol.openai.errors import encode_error, error_body, error_header
 OPEN_PATHS = frozenset({"/health", "/ready"})
 """Compared exactly: any other spelling needs a key, also of paths that lead nowhere."""
 
-_ANONYMOUS = "anonymous"
+ANONYMOUS = "anonymous"
+"""The tenant of all callers where no keys are configured."""
 
 
 class Authentication:
@@ -29,7 +30,7 @@ class Authentication:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the request on, or answer 401 without reading its body."""
         if scope["type"] == "http":
-            scope["tenant"] = _ANONYMOUS
+            scope["tenant"] = ANONYMOUS
             if self._digests and scope["path"] not in OPEN_PATHS:
                 tenant = self._tenant(scope["headers"])
                 if tenant is None:

@@ -40,8 +40,10 @@ class ExpectedKv(msgspec.Struct, frozen=True, kw_only=True):
 class EmbeddingConnector(Protocol):
     """Holds embeddings by key. Every `publish` and successful `hold` is undone by one `release`. Thread-safe."""
 
-    def publish(self, metadata: EmbeddingMetadata, data: Buffer) -> EmbeddingHandle:
+    def publish(self, metadata: EmbeddingMetadata, data: Buffer, cache_salt: str = "") -> EmbeddingHandle:
         """Store contiguous bytes, held once by the caller. `data` must not change afterwards.
+
+        It is found only by the key of the same scope (`embedding_key`).
 
         Raises:
             OverloadedError: Too many embeddings are in use.
@@ -122,9 +124,9 @@ class Transport(Protocol):
         ...
 
 
-def embedding_key(identity: str, model_revision: str, processor_revision: str) -> str:
-    """Identity of an embedding: the medium's bytes, and everything else that shapes the result."""
-    return f"{identity}:{model_revision}:{processor_revision}"
+def embedding_key(identity: str, model_revision: str, processor_revision: str, cache_salt: str = "") -> str:
+    """Name of an embedding: the medium's bytes, everything else that shapes the result, and who may find it."""
+    return f"{identity}:{model_revision}:{processor_revision}" + (f":{cache_salt}" if cache_salt else "")
 
 
 def checksum(data: Buffer) -> str:

@@ -26,9 +26,9 @@ class LocalConnector:
         with self._lock:
             return self._store.num_held
 
-    def publish(self, metadata: EmbeddingMetadata, data: Buffer) -> EmbeddingHandle:
+    def publish(self, metadata: EmbeddingMetadata, data: Buffer, cache_salt: str = "") -> EmbeddingHandle:
         """See `EmbeddingConnector.publish`; keeps a reference to `data`, not a copy."""
-        key = embedding_key(metadata.identity, metadata.model_revision, metadata.processor_revision)
+        key = embedding_key(metadata.identity, metadata.model_revision, metadata.processor_revision, cache_salt)
         handle = EmbeddingHandle(connector="local", key=key, metadata=metadata)
         with self._lock:
             self._store.put_held(key, (handle, data), memoryview(data).nbytes)

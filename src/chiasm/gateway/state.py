@@ -8,6 +8,7 @@ import msgspec
 from chiasm.asgi.admission import Admission
 from chiasm.asgi.interruptions import Interruptions
 from chiasm.gateway.aliases import MediaAliases
+from chiasm.gateway.cache_scopes import CacheScopes
 from chiasm.gateway.exchange.ids import RequestIds
 from chiasm.gateway.receipts import ReceiptRing
 from chiasm.media.reference import MediaReference
@@ -44,6 +45,7 @@ class Gateway:
         self.admission = Admission(settings.max_running_requests, settings.max_queued_requests)
         self.receipts = ReceiptRing(settings.max_receipts)
         self.aliases = MediaAliases()
+        self.scopes = CacheScopes(settings)
         self.ids = RequestIds()
         self.interruptions = Interruptions()
         self.metrics = GatewayMetrics(self._levels, self._worker_levels, self._worker_totals)

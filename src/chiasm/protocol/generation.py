@@ -7,7 +7,7 @@ from msgspec import Meta
 
 from chiasm.observability.receipt import Route, Span
 from chiasm.protocol.kv import KvHandle
-from chiasm.protocol.media import CONTRACT_VERSION, MediaItem
+from chiasm.protocol.media import CONTRACT_VERSION, CacheSalt, MediaItem
 
 
 class TextPart(msgspec.Struct, frozen=True, tag="text"):
@@ -76,7 +76,7 @@ class GenerateRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     Without `stream`, events may come all at the end, which costs less. With `hands_over_kv` the worker keeps the
     prompt's keys and values for another one and names them in `RequestFinished.kv`; with `kv` it takes those of another
-    one instead of computing the prompt.
+    one instead of computing the prompt. What it leaves in caches is found only by requests of the same `cache_salt`.
     """
 
     version: int = CONTRACT_VERSION
@@ -87,6 +87,7 @@ class GenerateRequest(msgspec.Struct, frozen=True, kw_only=True):
     stream: bool = True
     hands_over_kv: bool = False
     kv: KvHandle | None = None
+    cache_salt: CacheSalt = ""
     timeout_s: Annotated[float, Meta(gt=0)] = 120.0
 
 

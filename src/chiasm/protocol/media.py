@@ -10,6 +10,9 @@ CONTRACT_VERSION = 1
 
 Sha256Hex = Annotated[str, Meta(pattern=r"^[0-9a-f]{64}$")]
 
+CacheSalt = Annotated[str, Meta(max_length=256)]
+"""Mixed into the keys of everything cached: only equal salts share. Opaque; never a caller's key. Empty is one, too."""
+
 
 class InlineSource(msgspec.Struct, frozen=True, tag="inline"):
     """The encoded bytes themselves (JPEG, PNG, ...), as fetched and checked by the gateway."""

@@ -7,7 +7,7 @@ import msgspec
 
 from chiasm.observability.receipt import Span
 from chiasm.protocol.generation import GenerateEvent, GenerateRequest
-from chiasm.protocol.media import CONTRACT_VERSION, EmbeddingHandle, MediaItem
+from chiasm.protocol.media import CONTRACT_VERSION, CacheSalt, EmbeddingHandle, MediaItem
 
 Role = Literal["encode", "prefill", "decode"]
 
@@ -51,6 +51,7 @@ class EncodeRequest(msgspec.Struct, frozen=True, kw_only=True):
     version: int = CONTRACT_VERSION
     request_id: str
     items: tuple[MediaItem, ...]
+    cache_salt: CacheSalt = ""
     timeout_s: float = 120.0
 
 

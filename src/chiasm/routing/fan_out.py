@@ -71,7 +71,7 @@ class FanOut:
         joined: dict[Flight, dict[str, int]] = {}
         for group in groups:
             for identity in group.identities:
-                flight = None if identity in self._alone else flights.get(identity)
+                flight = None if identity in self._alone else flights.get(identity, self._pictures.cache_salt)
                 if flight is None:
                     own.setdefault(group.worker, {})[identity] = places[identity]
                 else:
@@ -85,7 +85,7 @@ class FanOut:
         self._num_calls += 1
         items = {identity: self._pictures.item(identity) for identity in pictures}
         call_id = f"{self._request_id}.e{self._num_calls}"
-        return self._parts.encode.start(worker, items, call_id, limit_s)
+        return self._parts.encode.start(worker, items, call_id, limit_s, self._pictures.cache_salt)
 
     def _limit_s(self, identities: list[str]) -> float:
         encoders = [

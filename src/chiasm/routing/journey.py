@@ -29,7 +29,7 @@ class Journey:
         self._start_s = parts.clock.now_s()
         self._ladder = Ladder(parts.settings, parts.clock, request.timeout_s)
         self._prefixes = prefixes_of(request)
-        self._pictures = Pictures(request.items, parts.fleet.embeddings)
+        self._pictures = Pictures(request.items, parts.fleet.embeddings, request.cache_salt)
         self._fan_out = FanOut(parts, request.request_id, self._pictures, self._ladder)
         self._passage = Passage(parts, request, self._pictures, self._ladder)
         self._is_committed = False
@@ -124,7 +124,7 @@ class Journey:
         fleet.prefixes.served(self._prefixes, plan.prefill)
         counts[f"routes_{plan.path.replace('-', '_')}"] += 1
         for identity, positions in self._pictures.positions.items():
-            fleet.embeddings.held(identity, plan.prefill)
+            fleet.embeddings.held(identity, plan.prefill, self._request.cache_salt)
             counts["encodes_avoided_repeat"] += len(positions) - 1
             counts[self._counter_of(identity, plan)] += 1
 

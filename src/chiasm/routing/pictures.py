@@ -13,9 +13,10 @@ from chiasm.routing.view import ItemView
 class Pictures:
     """Distinct pictures by identity. Whoever sent the request keeps their bytes until there is a first token."""
 
-    def __init__(self, items: Collection[MediaItem], index: EmbeddingIndex) -> None:
+    def __init__(self, items: Collection[MediaItem], index: EmbeddingIndex, cache_salt: str) -> None:
         self._items = tuple(items)
         self._index = index
+        self.cache_salt = cache_salt
         self._own: dict[str, EmbeddingHandle] = {}
         self._bad: set[str] = set()
         self.positions: dict[str, tuple[int, ...]] = {}
@@ -35,7 +36,7 @@ class Pictures:
                 positions=positions,
                 num_pixels=self.item(identity).width * self.item(identity).height,
                 has_handle=self.handle(identity) is not None,
-                holders=self._index.holders(identity),
+                holders=self._index.holders(identity, self.cache_salt),
                 has_pixels=self.has_pixels(identity),
             )
             for identity, positions in self.positions.items()
@@ -57,7 +58,7 @@ class Pictures:
         source = self.item(identity).source
         if isinstance(source, EmbeddingHandle):
             return None if identity in self._bad else source
-        return self._index.handle(identity)
+        return self._index.handle(identity, self.cache_salt)
 
     def deliver(self, handles: Mapping[str, EmbeddingHandle]) -> None:
         """Take embeddings that were made for this request."""
@@ -65,11 +66,11 @@ class Pictures:
 
     def forget(self, identities: Collection[str]) -> set[str]:
         """Embeddings turned out bad: use them no more, here or for anyone. Returns who made them."""
-        producers = {self._index.producer(identity) for identity in identities} - {""}
+        producers = {self._index.producer(identity, self.cache_salt) for identity in identities} - {""}
         for identity in identities:
             self._bad.add(identity)
             self._own.pop(identity, None)
-            self._index.forget(identity)
+            self._index.forget(identity, self.cache_salt)
         return producers
 
     def sources(self, fates: Mapping[str, Fate], *, as_metadata: bool) -> tuple[tuple[MediaItem, ...], dict[str, int]]:

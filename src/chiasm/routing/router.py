@@ -97,7 +97,7 @@ class Router:
         """See `Worker`."""
         start_s = self._parts.clock.now_s()
         ladder = Ladder(self._parts.settings, self._parts.clock, request.timeout_s)
-        pictures = Pictures(request.items, self.fleet.embeddings)
+        pictures = Pictures(request.items, self.fleet.embeddings, request.cache_salt)
         fan_out = FanOut(self._parts, request.request_id, pictures, ladder)
         with self._parts.opened():
             while missing := [view for view in pictures.views() if not view.has_handle]:

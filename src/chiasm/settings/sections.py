@@ -18,6 +18,10 @@ class GatewaySettings(Section, frozen=True, kw_only=True):
     api_keys: Annotated[
         tuple[str, ...], Meta(description="Accepted bearer keys; none means no authentication. Never printed.")
     ] = ()
+    cache_scope: Annotated[
+        Literal["tenant", "shared"],
+        Meta(description="Who may find what a request left in caches: callers with the same API key, or with any."),
+    ] = "tenant"
     max_running_requests: Annotated[int, Meta(ge=1, description="Requests served at once; more wait.")] = 64
     max_queued_requests: Annotated[int, Meta(ge=0, description="Requests that may wait; more get 429.")] = 256
     max_body_bytes: Annotated[int, Meta(ge=1024, description="Largest request body.")] = 64 * 2**20

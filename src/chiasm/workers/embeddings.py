@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Hashable, Iterable
 from dataclasses import dataclass
+from functools import partial
 
 import msgspec
 
@@ -30,6 +31,16 @@ class HeldEmbeddings:
     num_cached: int
 
 
+@dataclass(frozen=True)
+class _Wanted:
+    """An item of a request, its position there, and the embedding's key in the scope of the request's salt."""
+
+    key: str
+    cache_salt: str
+    index: int
+    item: MediaItem
+
+
 class EmbeddingSource:
     """Gives items their embeddings; a distinct picture is encoded or taken over once, however many ask for it."""
 
@@ -48,17 +59,20 @@ class EmbeddingSource:
         """Pictures being decoded, encoded or taken over."""
         return len(self._flights)
 
-    async def hold_all(self, items: Iterable[tuple[int, MediaItem]], clock: StageClock) -> HeldEmbeddings:
+    async def hold_all(
+        self, items: Iterable[tuple[int, MediaItem]], clock: StageClock, cache_salt: str
+    ) -> HeldEmbeddings:
         """Hold the embedding of every item; none stays held when one fails or the caller is cancelled.
 
         Args:
             items: With their positions in the request, which spans and errors name.
             clock: Gets the spans.
+            cache_salt: Only what was made under the same one is found, or waited for.
         """
         held: dict[str, EmbeddingHandle] = {}
         missing: dict[str, tuple[int, MediaItem]] = {}
         for index, item in items:
-            key = self._engine.embedding_key(item.identity)
+            key = self._engine.embedding_key(item.identity, cache_salt)
             if key in held or key in missing:
                 continue
             cached = self._connector.hold(key)
@@ -68,7 +82,10 @@ class EmbeddingSource:
                 held[key] = cached
         self.num_hits += len(held)
         num_cached = len(held)
-        tasks = [asyncio.ensure_future(self._get(key, item, index, clock)) for key, (index, item) in missing.items()]
+        tasks = [
+            asyncio.ensure_future(self._get(_Wanted(key, cache_salt, index, item), clock))
+            for key, (index, item) in missing.items()
+        ]
         try:
             held |= zip(missing, await asyncio.gather(*tasks), strict=True)
         except BaseException:
@@ -93,22 +110,23 @@ class EmbeddingSource:
             handle, connector=offer.connector, address=offer.address, expires_at_s=offer.expires_at_s
         )
 
-    async def _get(self, key: str, item: MediaItem, index: int, clock: StageClock) -> EmbeddingHandle:
-        with naming_item(index):
+    async def _get(self, wanted: _Wanted, clock: StageClock) -> EmbeddingHandle:
+        with naming_item(wanted.index):
             preparer = self._engine.preparer
             if preparer is None:
                 raise UnsupportedMediaError("This model takes no pictures", hint="Serve a vision-language model.")
-            if isinstance(item.source, EmbeddingHandle):
-                source = item.source
-                return await self._shared(source, index, clock, "transfer", lambda: self._take(source, item, preparer))
+            source = wanted.item.source
+            if isinstance(source, EmbeddingHandle):
+                flight = (wanted.key, source)
+                work = partial(self._take, source, wanted, preparer)
+                return await self._shared(flight, wanted.index, clock, "transfer", work)
             if self._engine.encoder is None:
                 raise HandleExpiredError(  # not the caller's fault: it was thought to be covered here
                     "this worker has no embedding of it, and makes none",
                     hint="Send the handle of an embedding, or send the item to a worker with the role encode.",
                 )
-            return await self._shared(
-                key, index, clock, "encode_queue", lambda: self._encode(item, preparer, index, clock)
-            )
+            work = partial(self._encode, wanted, preparer, clock)
+            return await self._shared(wanted.key, wanted.index, clock, "encode_queue", work)
 
     async def _shared(
         self, flight: Hashable, index: int, clock: StageClock, stage: str, work: _Work
@@ -122,9 +140,9 @@ class EmbeddingSource:
             assert shared is not None, "the flight holds what it published"
             return shared
 
-    async def _take(self, handle: EmbeddingHandle, item: MediaItem, preparer: ImagePreparer) -> EmbeddingHandle:
+    async def _take(self, handle: EmbeddingHandle, wanted: _Wanted, preparer: ImagePreparer) -> EmbeddingHandle:
         """Take over what another worker has encoded, checked against this worker's own plan."""
-        language = self._engine.language
+        language, item = self._engine.language, wanted.item
         if language is None:
             raise UnsupportedFeatureError("An encoder takes media, not embeddings")
         expected = language.expected_embedding(item.identity, preparer.plan(item.width, item.height))
@@ -134,9 +152,11 @@ class EmbeddingSource:
             return data
 
         num_bytes = expected.num_embeddings * expected.width * ITEM_SIZE_BYTES[expected.dtype]
-        return self._connector.publish(handle.metadata, await self._mover.take(handle, num_bytes, check))
+        data = await self._mover.take(handle, num_bytes, check)
+        return self._connector.publish(handle.metadata, data, wanted.cache_salt)
 
-    async def _encode(self, item: MediaItem, preparer: ImagePreparer, index: int, clock: StageClock) -> EmbeddingHandle:
+    async def _encode(self, wanted: _Wanted, preparer: ImagePreparer, clock: StageClock) -> EmbeddingHandle:
+        item, index = wanted.item, wanted.index
         prepared = await self._decoder.prepare(item, preparer, clock, index)
         loop = asyncio.get_running_loop()
         result: asyncio.Future[Encoded] = loop.create_future()
@@ -144,7 +164,7 @@ class EmbeddingSource:
         def done(outcome: Encoded | ChiasmError) -> None:
             loop.call_soon_threadsafe(self._settle, result, outcome)
 
-        job = EncodeJob(item.identity, prepared, done)
+        job = EncodeJob(item.identity, prepared, done, wanted.cache_salt)
         queued_s = clock.now_s()
         self._engine.loop.encode(job)
         try:

@@ -97,7 +97,9 @@ class Generations:
             (span.key, item, run.request.items[item])
             for span, item in zip(planned.prompt.media, planned.items, strict=True)
         ]
-        run.pictures = pictures = PromptPictures(self._embeddings, places[run.first_image :], run.clock)
+        run.pictures = pictures = PromptPictures(
+            self._embeddings, places[run.first_image :], run.clock, run.request.cache_salt
+        )
         handles: list[EmbeddingHandle] = []
         while True:
             num_computable = planned.prompt.num_tokens - self._num_missing(run) - coverage.num_tokens

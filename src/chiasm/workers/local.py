@@ -156,12 +156,12 @@ class LocalWorker:
                 handles = await self._encoded(request, clock)
         finally:
             self._num_encode_calls -= 1
-        keys = (self._engine.embedding_key(item.identity) for item in request.items)
+        keys = (self._engine.embedding_key(item.identity, request.cache_salt) for item in request.items)
         return EncodeResponse(handles=tuple(handles[key] for key in keys), spans=tuple(clock.spans))
 
     async def _encoded(self, request: EncodeRequest, clock: StageClock) -> dict[str, EmbeddingHandle]:
         """Handles by key, good for other workers where there is a transport."""
-        held = await self._embeddings.hold_all(enumerate(request.items), clock)
+        held = await self._embeddings.hold_all(enumerate(request.items), clock, request.cache_salt)
         try:
             if not self._mover.can_move:
                 return held.handles

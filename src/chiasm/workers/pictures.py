@@ -16,6 +16,7 @@ class PromptPictures:
         source: EmbeddingSource,
         places: Sequence[tuple[str, int, MediaItem]],
         clock: StageClock,
+        cache_salt: str,
     ) -> None:
         """Begin to get them.
 
@@ -23,13 +24,14 @@ class PromptPictures:
             source: Where embeddings come from.
             places: For each picture of the prompt, in order: its embedding's key, its item's position and its item.
             clock: Gets the spans.
+            cache_salt: Of the request.
         """
         self._source = source
         self._keys = [key for key, _, _ in places]
         self._tasks: dict[str, asyncio.Task[HeldEmbeddings]] = {}
         for key, index, item in places:
             if key not in self._tasks:
-                self._tasks[key] = asyncio.create_task(source.hold_all([(index, item)], clock))
+                self._tasks[key] = asyncio.create_task(source.hold_all([(index, item)], clock, cache_salt))
         self.num_ready = 0
         """Pictures at the start of the prompt whose embeddings are held."""
 

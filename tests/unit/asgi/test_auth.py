@@ -109,6 +109,23 @@ async def test_an_empty_configured_key_opens_nothing():
     assert (await call(app(("",)), "/v1/models")).status == 401
 
 
+@pytest.mark.parametrize("scope", ["tenant", "shared"])
+async def test_the_worker_is_told_whose_caches_a_request_may_use_and_never_the_key(scope):
+    worker = FakeWorker()
+    guarded = create_app(worker, FakeIngest(), GatewaySettings(api_keys=KEYS, cache_scope=scope))
+    for key in (*KEYS, *KEYS):
+        body = {"messages": [{"role": "user", "content": "hi"}]}
+        made = await call(guarded, "/v1/chat/completions", body, headers=[("Authorization", f"Bearer {key}")])
+        assert made.status == 200
+    salts = [request.cache_salt for request in worker.requests]
+    assert salts[:2] == salts[2:]
+    assert len(set(salts)) == (1 if scope == "shared" else 2)
+    assert not any(key in salt for key in KEYS for salt in salts)
+    open_worker = FakeWorker()
+    await call(create_app(open_worker, FakeIngest(), GatewaySettings()), "/v1/chat/completions", body)
+    assert [request.cache_salt for request in open_worker.requests] == [""]
+
+
 async def test_tenants_do_not_share_names_of_pictures():
     guarded = app()
 

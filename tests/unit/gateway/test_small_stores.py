@@ -2,10 +2,13 @@
 
 import pytest
 
+from chiasm.asgi.auth import ANONYMOUS
 from chiasm.errors import InvalidRequestError
 from chiasm.gateway.aliases import MediaAliases
+from chiasm.gateway.cache_scopes import CacheScopes
 from chiasm.gateway.receipts import ReceiptRing
 from chiasm.observability.receipt import Receipt
+from chiasm.settings import GatewaySettings
 
 
 def receipt(name):
@@ -33,6 +36,14 @@ def test_an_alias_keeps_meaning_the_same_bytes():
         aliases.bind("t1", "logo", "bb", "/messages/0/content/0/uuid")
     assert caught.value.param == "/messages/0/content/0/uuid"
     aliases.bind("t1", "logo", "aa", "/p")
+
+
+def test_each_key_has_a_scope_of_its_own_unless_scopes_are_shared():
+    own = CacheScopes(GatewaySettings(api_keys=("a", "b")))
+    assert len({own.salt_of("0123"), own.salt_of("4567"), ""}) == 3
+    assert own.salt_of(ANONYMOUS) == ""
+    shared = CacheScopes(GatewaySettings(api_keys=("a", "b"), cache_scope="shared"))
+    assert {shared.salt_of("0123"), shared.salt_of("4567"), shared.salt_of(ANONYMOUS)} == {""}
 
 
 def test_the_names_longest_unused_are_forgotten():

@@ -54,7 +54,7 @@ class Fleet:
         for member in self.router.fleet.members:
             assert (member.num_open, member.encoding.wait_s(), member.prefilling.wait_s()) == (0, 0.0, 0.0)
         assert not len(self.router._parts.encode.flights)
-        assert not self.router._parts.encode.flights._by_identity
+        assert not self.router._parts.encode.flights._by_picture
 
 
 @asynccontextmanager

@@ -5,6 +5,7 @@ import asyncio
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from chiasm.protocol.generation import (
     ChatPrompt,
@@ -118,6 +119,13 @@ def test_memory_is_bounded_and_what_is_used_stays():
         owners.served(prefixes_of(chat([f"other {index}"])), "w1")
 
 
+def test_requests_of_different_scopes_have_no_start_in_common():
+    ours = replace(chat([0, "what"], items=(A,)), cache_salt="ours")
+    assert common(ours, ours).items == (A.identity,)
+    for salt in ("", "theirs"):
+        assert common(ours, replace(ours, cache_salt=salt)) is None
+
+
 def handle_of(identity):
     worker = ScriptedWorker("e", Tensors())
     return worker._offer(identity, None)
@@ -134,6 +142,21 @@ def test_handles_are_given_out_until_shortly_before_they_expire():
         await asyncio.sleep(58.0)
         assert index.handle(A.identity) is None
         assert (index.producer(A.identity), index.holders(A.identity)) == ("", {"e"})
+
+    run(main())
+
+
+def test_what_is_known_in_one_scope_is_not_known_in_another():
+    async def main():
+        index = EmbeddingIndex(LoopClock())
+        index.offered(A.identity, handle_of(A.identity), "e", "ours")
+        index.held(A.identity, "p", "ours")
+        assert index.holders(A.identity, "ours") == {"e", "p"}
+        assert index.producer(A.identity, "ours") == "e"
+        for salt in ("", "theirs"):
+            assert (index.handle(A.identity, salt), index.holders(A.identity, salt)) == (None, frozenset())
+            index.forget(A.identity, salt)
+        assert index.handle(A.identity, "ours") is not None
 
     run(main())
 

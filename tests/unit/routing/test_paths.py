@@ -179,6 +179,39 @@ def test_requests_with_the_same_picture_at_once_encode_it_once():
     run(main())
 
 
+@pytest.mark.parametrize("topology", ["agg", "auto", "e-pd", "e-p-d"])
+def test_callers_of_different_scopes_share_nothing_and_those_of_one_share(topology):
+    async def main():
+        async with serving(topology, policy="adaptive") as fleet:
+            counts = fleet.router._parts.counts
+            for round_ in range(2):
+                for salt in ("", "ours", "theirs"):
+                    asked = ask("which", picture("a"), request_id=f"{round_}{salt}", cache_salt=salt)
+                    assert (await outcome_of(fleet, asked)).words == expected_answer(asked)
+                made = counts["encodes_sent"] + counts["encodes_local"]
+                avoided = counts["encodes_avoided_embedding"] + counts["encodes_avoided_prefix"]
+                assert (made, avoided) == (3, 3 * round_)
+            salts = {request.cache_salt for worker in fleet.workers.values() for request in worker.requests}
+            assert salts == {"", "ours", "theirs"}
+
+    run(main())
+
+
+def test_nobody_waits_for_an_encoding_of_another_scope():
+    async def main():
+        async with serving("e-pd") as fleet:
+            asked = [
+                ask("which", picture("a"), request_id=f"{salt}{number}", cache_salt=salt)
+                for salt in ("ours", "theirs")
+                for number in range(3)
+            ]
+            await asyncio.gather(*(outcome_of(fleet, one) for one in asked))
+            totals = fleet.router.stats().totals
+            assert (totals["encodes_sent"], totals["encodes_avoided_in_flight"]) == (2, 4)
+
+    run(main())
+
+
 def test_the_first_event_and_the_last_but_one_are_routes():
     async def main():
         async with serving("e-pd") as fleet:

@@ -28,6 +28,7 @@ def prompt(num_tokens: int, *places: tuple[int, str], first_token: int = 0, name
         images=tuple(PlacedImage(PLAN, offset, 8) for offset, _ in places),
         media=media,
         is_embedding_row=is_row,
+        model_revision="m",
         namespace=namespace,
         hashes=tuple(block_hashes(token_ids, media, namespace)),
     )

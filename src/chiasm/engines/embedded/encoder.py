@@ -35,6 +35,7 @@ class EncodeJob:
     identity: str
     prepared: PreparedImage
     done: Callable[[Encoded | ChiasmError], None]
+    cache_salt: str = ""
 
 
 class Encoder:
@@ -128,4 +129,4 @@ class Encoder:
             processor_revision=self._processor_revision,
             checksum=checksum(data),
         )
-        return self._connector.publish(metadata, data)
+        return self._connector.publish(metadata, data, job.cache_salt)

@@ -96,9 +96,9 @@ class EmbeddedEngine:
         """How pictures are prepared; None for a text-only model."""
         return self.family.preparer
 
-    def embedding_key(self, identity: str) -> str:
-        """Name of a picture's embedding under this model."""
-        return embedding_key(identity, self.model_revision, processor_revision(self.family))
+    def embedding_key(self, identity: str, cache_salt: str) -> str:
+        """Name of a picture's embedding under this model, in the scope of a salt."""
+        return embedding_key(identity, self.model_revision, processor_revision(self.family), cache_salt)
 
 
 def _drop_language(model: LoadedModel) -> None:

@@ -18,7 +18,7 @@ def expected_kv(core: EngineCore, prompt: PlannedPrompt) -> ExpectedKv:
         num_tokens=prompt.num_tokens,
         shape=(layers, 2, kv_heads, prompt.num_tokens, head_dim),
         dtype=dtype_name(dtype),
-        model_revision=prompt.namespace,
+        model_revision=prompt.model_revision,
         prompt_hash=prompt_hash(prompt),
     )
 
@@ -30,7 +30,7 @@ def describe_kv(prompt: PlannedPrompt, kv: torch.Tensor) -> KvMetadata:
         num_tokens=num_tokens,
         shape=(layers, two, kv_heads, num_tokens, head_dim),
         dtype=dtype_name(kv.dtype),
-        model_revision=prompt.namespace,
+        model_revision=prompt.model_revision,
         prompt_hash=prompt_hash(prompt),
         checksum=checksum(tensor_bytes(kv)),
     )

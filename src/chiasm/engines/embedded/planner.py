@@ -61,9 +61,10 @@ class Planner:
         sampling = self._fit(request.sampling, len(token_ids))
         positions, next_position = self._family.positions(len(token_ids), rendered.images)
         media = tuple(
-            MediaSpan(self._key(request.items[item].identity), image.offset, image.num_tokens)
+            MediaSpan(self._key(request.items[item].identity, request.cache_salt), image.offset, image.num_tokens)
             for item, image in zip(rendered.items, rendered.images, strict=True)
         )
+        namespace = f"{self._model_revision}:{request.cache_salt}" if request.cache_salt else self._model_revision
         prompt = PlannedPrompt(
             token_ids=token_ids,
             rotary=self._rotary(positions),
@@ -71,13 +72,14 @@ class Planner:
             images=tuple(rendered.images),
             media=media,
             is_embedding_row=self._embedding_rows(token_ids, rendered.images),
-            namespace=self._model_revision,
-            hashes=tuple(block_hashes(token_ids, media, self._model_revision)),
+            model_revision=self._model_revision,
+            namespace=namespace,
+            hashes=tuple(block_hashes(token_ids, media, namespace)),
         )
         return PlannedRequest(prompt, tuple(rendered.items), sampling)
 
-    def _key(self, identity: str) -> str:
-        return embedding_key(identity, self._model_revision, self._processor_revision)
+    def _key(self, identity: str, cache_salt: str) -> str:
+        return embedding_key(identity, self._model_revision, self._processor_revision, cache_salt)
 
     def _embedding_rows(self, token_ids: NDArray[np.int64], images: Sequence[PlacedImage]) -> NDArray[np.bool_]:
         is_row = np.zeros(len(token_ids), bool)

@@ -32,7 +32,8 @@ class PlannedPrompt:
         images: Where pictures stand, in order.
         media: The same places with the embeddings' keys, for the prefix hashes.
         is_embedding_row: [num_tokens], True where an embedding row replaces the token.
-        namespace: What must never share KV with others.
+        model_revision: Of the model that it is planned for.
+        namespace: What must never share KV with others: the model, and the scope of its caches.
     """
 
     token_ids: NDArray[np.int64]
@@ -41,6 +42,7 @@ class PlannedPrompt:
     images: tuple[PlacedImage, ...]
     media: tuple[MediaSpan, ...]
     is_embedding_row: NDArray[np.bool_]
+    model_revision: str
     namespace: str
     hashes: tuple[bytes, ...]
 

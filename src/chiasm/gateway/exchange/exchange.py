@@ -133,6 +133,7 @@ class Exchange:
                 items=items,
                 sampling=plan.sampling,
                 stream=plan.is_stream,
+                cache_salt=self._gateway.scopes.salt_of(self._scope["tenant"]),
                 timeout_s=limits.remaining_s,
             )
             for index, prompt in enumerate(plan.prompts)

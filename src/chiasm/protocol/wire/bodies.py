@@ -8,6 +8,7 @@ from msgspec import UNSET, Meta, UnsetType
 from chiasm.protocol.kv import KvHandle
 from chiasm.protocol.media import (
     CONTRACT_VERSION,
+    CacheSalt,
     EmbeddingHandle,
     InlineSource,
     Sha256Hex,
@@ -140,6 +141,7 @@ class WireBody(msgspec.Struct, kw_only=True, omit_defaults=True, forbid_unknown_
     response_format: TextFormat | WireSchemaFormat | None = None
     ec_transfer_params: dict[str, EmbeddingEntry] | None = None
     kv_transfer_params: KvParams | None = None
+    cache_salt: CacheSalt = ""
     chiasm: Extension
 
 

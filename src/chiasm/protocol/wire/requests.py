@@ -91,7 +91,10 @@ def decode_request(path: str, body: bytes) -> GenerateRequest | EncodeRequest:
         )
     if fields.chiasm.task == "encode":
         return EncodeRequest(
-            request_id=fields.request_id, items=_decoded_items(fields), timeout_s=fields.chiasm.timeout_s
+            request_id=fields.request_id,
+            items=_decoded_items(fields),
+            cache_salt=fields.cache_salt,
+            timeout_s=fields.chiasm.timeout_s,
         )
     return _generate_request(fields)
 
@@ -144,6 +147,7 @@ def _fields(
         "model": model,
         "request_id": request.request_id,
         "ec_transfer_params": entries or None,
+        "cache_salt": request.cache_salt,
         "chiasm": extension,
     }
 
@@ -178,6 +182,7 @@ def _generate_request(fields: ChatBody | TextBody) -> GenerateRequest:
         stream=fields.stream,
         hands_over_kv=kv.do_remote_decode,
         kv=kv.handle,
+        cache_salt=fields.cache_salt,
         timeout_s=fields.chiasm.timeout_s,
     )
 

@@ -24,19 +24,23 @@ class EncodeStage:
         self._clock = clock
         self.flights = Flights()
 
-    def start(self, worker: str, items: Mapping[str, MediaItem], request_id: str, limit_s: float) -> Flight:
+    def start(
+        self, worker: str, items: Mapping[str, MediaItem], request_id: str, limit_s: float, cache_salt: str
+    ) -> Flight:
         """Ask a worker for embeddings; the flight must be waited for at once."""
-        return self.flights.start(worker, tuple(items), self._call(worker, items, request_id, limit_s))
+        request = EncodeRequest(
+            request_id=request_id, items=tuple(items.values()), cache_salt=cache_salt, timeout_s=limit_s
+        )
+        return self.flights.start(worker, tuple(items), self._call(worker, items, request), cache_salt)
 
-    async def _call(self, worker: str, items: Mapping[str, MediaItem], request_id: str, limit_s: float) -> Delivered:
+    async def _call(self, worker: str, items: Mapping[str, MediaItem], request: EncodeRequest) -> Delivered:
         member, costs, start_s = self._fleet.get(worker), self._costs.costs(), self._clock.now_s()
         work_s = sum(costs.encode_s(member.name, item.width * item.height) for item in items.values())
-        request = EncodeRequest(request_id=request_id, items=tuple(items.values()), timeout_s=limit_s)
-        with member.encoding.work(work_s), closing(member.patience(limit_s)) as patience, patience:
+        with member.encoding.work(work_s), closing(member.patience(request.timeout_s)) as patience, patience:
             response = await member.worker.encode(request)
         handles = checked_handles(items, response, member.info)
         for identity, handle in handles.items():
-            self._fleet.embeddings.offered(identity, handle, member.name)
+            self._fleet.embeddings.offered(identity, handle, member.name, request.cache_salt)
         self._learn(member, items, handles, response, self._clock.now_s() - start_s)
         spans = [span.shifted(start_s) for span in response.spans]
         return Delivered(handles=handles, spans=(*spans, *gaps(spans, start_s, self._clock.now_s(), "transfer")))

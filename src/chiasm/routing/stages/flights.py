@@ -9,6 +9,9 @@ import msgspec
 from chiasm.observability.receipt import Span
 from chiasm.protocol.media import EmbeddingHandle
 
+Picture = tuple[str, str]
+"""Identity, and the salt of those who share its embedding."""
+
 
 class Delivered(msgspec.Struct, frozen=True, kw_only=True):
     """What an encode call brought. `spans` are on the router's clock; their items are positions in the call."""
@@ -20,9 +23,9 @@ class Delivered(msgspec.Struct, frozen=True, kw_only=True):
 class Flight:
     """One call to one worker for some pictures."""
 
-    def __init__(self, worker: str, identities: Collection[str], task: "asyncio.Task[Delivered]") -> None:
+    def __init__(self, worker: str, pictures: Collection[Picture], task: "asyncio.Task[Delivered]") -> None:
         self.worker = worker
-        self.identities = frozenset(identities)
+        self.pictures = frozenset(pictures)
         self.task = task
         self.num_waiters = 0
 
@@ -31,24 +34,26 @@ class Flights:
     """The calls by the pictures they are about. A call whose last waiter leaves is cancelled. One event loop only."""
 
     def __init__(self) -> None:
-        self._by_identity: dict[str, Flight] = {}
+        self._by_picture: dict[Picture, Flight] = {}
         self._landing: set[asyncio.Task[Delivered]] = set()
 
     def __len__(self) -> int:
         return len(self._landing)
 
-    def get(self, identity: str) -> Flight | None:
+    def get(self, identity: str, cache_salt: str) -> Flight | None:
         """The call that is about a picture, if any."""
-        return self._by_identity.get(identity)
+        return self._by_picture.get((identity, cache_salt))
 
-    def start(self, worker: str, identities: Collection[str], call: Coroutine[Any, Any, Delivered]) -> Flight:
+    def start(
+        self, worker: str, identities: Collection[str], call: Coroutine[Any, Any, Delivered], cache_salt: str
+    ) -> Flight:
         """Begin a call; the caller must `wait` for it before it awaits anything else."""
         task = asyncio.create_task(call)
         self._landing.add(task)
         task.add_done_callback(self._landed)
-        flight = Flight(worker, identities, task)
-        for identity in identities:
-            self._by_identity[identity] = flight
+        flight = Flight(worker, [(identity, cache_salt) for identity in identities], task)
+        for picture in flight.pictures:
+            self._by_picture[picture] = flight
         return flight
 
     async def wait(self, flights: Collection[Flight], limit_s: float) -> None:
@@ -74,9 +79,9 @@ class Flights:
         if flight.num_waiters and not flight.task.done():
             return
         flight.task.cancel()
-        for identity in flight.identities:
-            if self._by_identity.get(identity) is flight:
-                del self._by_identity[identity]
+        for picture in flight.pictures:
+            if self._by_picture.get(picture) is flight:
+                del self._by_picture[picture]
 
     def _landed(self, task: "asyncio.Task[Delivered]") -> None:
         self._landing.discard(task)

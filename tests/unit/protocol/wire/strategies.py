@@ -89,6 +89,7 @@ ITEM = st.builds(
     is_animated=st.booleans(),
     source=SOURCE,
 )
+SALT = st.just("") | TEXT
 SCHEMA = st.dictionaries(TEXT, TEXT | st.integers(-5, 5) | st.none(), max_size=3).map(json.dumps)
 SAMPLING = st.builds(
     SamplingParams,
@@ -137,12 +138,17 @@ def generate_requests(draw):
         stream=draw(st.booleans()),
         hands_over_kv=draw(st.booleans()),
         kv=draw(st.none() | KV),
+        cache_salt=draw(SALT),
         timeout_s=draw(SECONDS),
     )
 
 
 ENCODE_REQUEST = st.builds(
-    EncodeRequest, request_id=TEXT, items=st.lists(ITEM, max_size=4).map(tuple), timeout_s=SECONDS
+    EncodeRequest,
+    request_id=TEXT,
+    items=st.lists(ITEM, max_size=4).map(tuple),
+    cache_salt=SALT,
+    timeout_s=SECONDS,
 )
 SPAN = st.builds(Span, TEXT, SECONDS, SECONDS, st.none() | COUNT)
 SPANS = st.lists(SPAN, max_size=3).map(tuple)
