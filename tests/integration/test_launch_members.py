@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from chiasm.errors import ChiasmError, EngineStartError
+from chiasm.launch.crew import remote_connect
 from chiasm.launch.members import Members
 from chiasm.launch.server import bind_unix, serve_app
 from chiasm.routing.clock import SystemClock
@@ -45,7 +46,7 @@ def fleet():
 
 @pytest.fixture
 async def members(fleet):
-    made = Members(fleet, TOKEN)
+    made = Members(fleet, remote_connect(TOKEN))
     yield made
     for member in fleet.members:
         await made.leave(member.name)
@@ -70,16 +71,30 @@ async def test_a_worker_joins_under_a_given_name_or_its_own_and_leaves(fleet, me
 async def test_who_does_not_know_the_secret_does_not_join(fleet, tmp_path):
     async with listening(tmp_path / "a.sock", FakeWorker()) as address:
         with pytest.raises(ChiasmError):
-            await Members(fleet, "another").join("a", address)
+            await Members(fleet, remote_connect("another")).join("a", address)
     assert names(fleet) == []
 
 
 async def test_a_listed_worker_joins_as_soon_as_it_answers(fleet, members, tmp_path):
-    joining = asyncio.create_task(members.keep_listed([f"unix:{tmp_path}/late.sock"]))
+    joining = asyncio.create_task(members.keep_listed([(None, f"unix:{tmp_path}/late.sock")]))
     await asyncio.sleep(0)
     async with listening(tmp_path / "late.sock", FakeWorker()):
         await asyncio.wait_for(joining, DEADLINE_S)
     assert names(fleet) == ["local"]
+
+
+async def test_several_workers_behind_one_name_come_and_go_together(fleet):
+    async def connect(name, address):
+        return [(name, FakeWorker()), (f"{name}.1", FakeWorker())]
+
+    members = Members(fleet, connect)
+    await members.join("a", "unix:x")
+    assert names(fleet) == ["a", "a.1"]
+    with pytest.raises(EngineStartError, match="already"):
+        await members.join("a", "unix:x")
+    assert names(fleet) == ["a", "a.1"]
+    await members.leave("a")
+    assert names(fleet) == []
 
 
 async def test_who_registers_joins_and_who_is_gone_leaves(fleet, members, tmp_path):

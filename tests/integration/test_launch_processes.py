@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from chiasm.errors import EngineStartError, UnsupportedModelError
+from chiasm.launch.crew import embedded_spawner
 from chiasm.launch.processes import process as process_module
 from chiasm.launch.processes.messages import Order
 from chiasm.launch.processes.process import WorkerProcess
@@ -102,7 +103,8 @@ async def test_the_end_of_a_process_is_noticed(program):
 
 @pytest.fixture
 def supervisor(tmp_path):
-    made = Supervisor([SPEC, WorkerSpec(name="v", roles=("decode",))], SETTINGS, tmp_path)
+    spawn = embedded_spawner(SETTINGS, tmp_path)
+    made = Supervisor([SPEC, WorkerSpec(name="v", roles=("decode",))], spawn, SETTINGS.routing.restart_backoff_s)
     yield made
     made.stop()
 

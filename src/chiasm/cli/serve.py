@@ -21,12 +21,25 @@ def serve(  # noqa: PLR0913 - one parameter is one option
         str | None,
         typer.Argument(metavar="[MODEL_DIR]", help="Hugging Face directory; none: the packaged tiny model."),
     ] = None,
+    model_option: Annotated[
+        str | None, typer.Option("--model", metavar="MODEL_DIR", help="The same, as an option.", show_default=False)
+    ] = None,
     host: Annotated[str | None, typer.Option(help="Address to listen on.", show_default="127.0.0.1")] = None,
     port: Annotated[int | None, typer.Option(help="Port; 0 takes a free one.", show_default="8000")] = None,
+    engine: Annotated[
+        str | None, typer.Option(help="embedded, or vllm for servers of vLLM.", show_default="embedded")
+    ] = None,
     topology: Annotated[
         str | None, typer.Option(help="local, agg, auto, e-pd or e-p-d; see below.", show_default="local")
     ] = None,
-    workers: Annotated[int | None, typer.Option(help="Processes of agg and auto.", show_default="2")] = None,
+    workers: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NUMBER|FILE",
+            help="Processes of agg and auto; or a TOML file naming vLLM servers that run already.",
+            show_default="2",
+        ),
+    ] = None,
     encoders: Annotated[int | None, typer.Option(help="Encoders of e-pd and e-p-d.", show_default="1")] = None,
     prefills: Annotated[int | None, typer.Option(help="Prefill workers of e-pd and e-p-d.", show_default="1")] = None,
     decodes: Annotated[int | None, typer.Option(help="Decode workers of e-p-d.", show_default="1")] = None,
@@ -49,17 +62,23 @@ def serve(  # noqa: PLR0913 - one parameter is one option
 
       chiasm serve --topology auto
 
+      chiasm serve --engine vllm --model ./Qwen2.5-VL-3B-Instruct --topology e-pd --set vllm.python=/opt/vllm/bin/python
+
+      chiasm serve --engine vllm --model ./Qwen2.5-VL-3B-Instruct --topology e-pd --workers workers.toml
+
       chiasm serve --set 'gateway.api_keys=["secret"]' --host 0.0.0.0
     """
     restart_for_arithmetic()
     settings = resolved(
         config_file,
         overrides,
-        engine__model=model,
+        engine__model=model or model_option,
+        engine__kind=engine,
         gateway__host=host,
         gateway__port=port,
         routing__topology=topology,
-        routing__workers=workers,
+        routing__workers=int(workers) if workers and workers.isdigit() else None,
+        vllm__workers_file=workers if workers and not workers.isdigit() else None,
         routing__encoders=encoders,
         routing__prefills=prefills,
         routing__decodes=decodes,

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 
 from chiasm.faults.watch import Watch, WatchedRemote
+from chiasm.launch.crew import embedded_spawner
 from chiasm.launch.engine import Progress
 from chiasm.launch.processes.folder import own_folder
 from chiasm.launch.processes.specs import settings_of_one, specs_of
@@ -38,7 +39,8 @@ class Supervised:
         specs = specs_of(settings.routing)
         async with AsyncExitStack() as closing:
             folder = closing.enter_context(own_folder())
-            supervisor = Supervisor(specs, settings_of_one(settings, len(specs)), folder)
+            spawn = embedded_spawner(settings_of_one(settings, len(specs)), folder)
+            supervisor = Supervisor(specs, spawn, settings.routing.restart_backoff_s)
             closing.push_async_callback(asyncio.to_thread, supervisor.stop)
             await asyncio.to_thread(supervisor.start, progress)
             made = cls(supervisor, router, watch)

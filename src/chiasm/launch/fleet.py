@@ -7,33 +7,33 @@ from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
 
 from chiasm.errors import EngineStartError
 from chiasm.gateway.state import Ingest
+from chiasm.launch.crew import Crew, EmbeddedCrew
 from chiasm.launch.engine import Progress
 from chiasm.launch.members import Members
 from chiasm.launch.model import model_directory, preparer_of, served_name
 from chiasm.launch.processes.folder import own_folder, watched_folder
-from chiasm.launch.processes.specs import settings_of_one, specs_of
 from chiasm.launch.processes.supervisor import Supervisor
 from chiasm.media.ingest import MediaIngest
 from chiasm.media.spool import Spool
 from chiasm.protocol.worker import Worker
 from chiasm.routing.router import Router
-from chiasm.settings import RoutingSettings, Settings
+from chiasm.settings import Settings
 
 logger = logging.getLogger(__name__)
 _JOIN_TIMEOUT_S = 120.0
 _LOOK_INTERVAL_S = 0.02
 
 
-def shares_a_host(routing: RoutingSettings) -> bool:
-    """Whether all workers can read this host's media spool; otherwise media travel in the calls."""
-    return not any(address.startswith("http://") for address in routing.members)
-
-
 class WorkerFleet:
     """A `Backend` of processes. The server's own process loads neither torch nor the model."""
 
-    def __init__(self, settings: Settings, progress: Progress) -> None:
+    def __init__(self, settings: Settings, progress: Progress, crew: Crew | None = None) -> None:
         """Start the processes and wait for them.
+
+        Args:
+            settings: All sections.
+            progress: Told how the start goes.
+            crew: Which workers there are; by default those of the embedded engine.
 
         Raises:
             InvalidSettingError: A folder cannot be used.
@@ -42,13 +42,16 @@ class WorkerFleet:
         self._settings = settings
         self._preparer = preparer_of(model_directory(settings.engine.model))
         self._watched = watched_folder(settings.routing.directory) if settings.routing.directory else None
-        self._spool = Spool(settings.media) if shares_a_host(settings.routing) else None
-        self._specs = specs_of(settings.routing)
+        self._crew = crew or EmbeddedCrew(settings)
+        self._spool = Spool(settings.media) if self._crew.shares_host else None
+        self._specs = self._crew.specs
         with ExitStack() as closing:
             if self._spool is not None:
                 closing.callback(self._spool.close)
             folder = closing.enter_context(own_folder())
-            self._supervisor = Supervisor(self._specs, settings_of_one(settings, max(1, len(self._specs))), folder)
+            closing.callback(self._crew.close)
+            spawn = self._crew.spawner(folder, self._spool.folder if self._spool is not None else None)
+            self._supervisor = Supervisor(self._specs, spawn, settings.routing.restart_backoff_s)
             closing.callback(self._supervisor.stop)
             self._supervisor.start(progress)
             self._closing = closing.pop_all()
@@ -85,12 +88,11 @@ class WorkerFleet:
             yield router, ingest
 
     async def _keep(self, router: Router) -> None:
-        routing = self._settings.routing
-        members = Members(router.fleet, routing.worker_token)
+        members = Members(router.fleet, self._crew.connect)
         async with asyncio.TaskGroup() as group:
             group.create_task(self._supervisor.keep(members.join, members.leave))
             group.create_task(members.end_the_sick(self._supervisor.restart))
-            group.create_task(members.keep_listed(routing.members))
+            group.create_task(members.keep_listed(self._crew.listed))
             if self._watched is not None:
                 group.create_task(members.keep_registered(self._watched))
 

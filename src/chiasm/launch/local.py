@@ -53,6 +53,11 @@ class InProcess:
 
 def start_backend(settings: Settings, progress: Progress) -> Backend:
     """Start what the topology says. Raises `MissingExtraError`, `InvalidSettingError` or `EngineStartError`."""
+    if settings.engine.kind == "vllm":
+        from chiasm.launch.fleet import WorkerFleet
+        from chiasm.launch.vllm.crew import VllmCrew
+
+        return WorkerFleet(settings, progress, VllmCrew(settings))
     if settings.routing.topology == "local":
         return InProcess(settings, progress)
     from chiasm.launch.fleet import WorkerFleet

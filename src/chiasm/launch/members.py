@@ -2,49 +2,62 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from pathlib import Path
 
 from chiasm.errors import ChiasmError
 from chiasm.launch.processes.folder import registered
+from chiasm.protocol.worker import Worker
 from chiasm.routing.fleet import Fleet
-from chiasm.routing.remote import RemoteWorker
 
 logger = logging.getLogger(__name__)
 _RETRY_INTERVAL_S = 1.0
 _SICK_S = 30.0
 
+Connect = Callable[[str | None, str], Awaitable[Sequence[tuple[str, Worker]]]]
+"""From a name, if one is given, and an address to the workers there."""
+
 
 class Members:
     """Lets workers join and leave. Belongs to one event loop; the tasks that call it are the caller's."""
 
-    def __init__(self, fleet: Fleet, token: str) -> None:
+    def __init__(self, fleet: Fleet, connect: Connect) -> None:
         self._fleet = fleet
-        self._token = token
+        self._connect = connect
+        self._behind: dict[str, list[str]] = {}  # the members that one name stands for, where they are several
         self._refusals: dict[str, str] = {}  # by address, of those that have tried to join
 
     async def join(self, name: str | None, address: str) -> None:
-        """Connect to a worker and take it in, by default under its own name. Raises `ChiasmError`."""
-        worker = await RemoteWorker.connect(address, token=self._token or None)
+        """Connect to an address and take in who is there. Raises `ChiasmError`; then nobody has joined."""
+        found = await self._connect(name, address)
+        joined: list[str] = []
         try:
-            self._fleet.add(name or worker.info.name, worker)
+            for worker_name, worker in found:
+                self._fleet.add(worker_name, worker)
+                joined.append(worker_name)
         except BaseException:
-            await worker.aclose()
+            for worker_name in joined:
+                self._fleet.remove(worker_name)
+            for _, worker in found:
+                await worker.aclose()
             raise
+        if name is not None and joined != [name]:
+            self._behind[name] = joined
 
     async def leave(self, name: str) -> None:
-        """Let go of a worker, ending what it still has. Harmless when it did not join."""
-        try:
-            worker = self._fleet.remove(name)
-        except KeyError:
-            return
-        await worker.aclose()
+        """Let go of all workers that a name stands for, ending what they still have. Harmless when none joined."""
+        for worker_name in self._behind.pop(name, [name]):
+            try:
+                worker = self._fleet.remove(worker_name)
+            except KeyError:
+                continue
+            await worker.aclose()
 
-    async def keep_listed(self, addresses: Iterable[str]) -> None:
+    async def keep_listed(self, listed: Iterable[tuple[str | None, str]]) -> None:
         """Take in workers whose addresses are given, each as soon as it answers."""
-        missing = list(dict.fromkeys(addresses))
+        missing = list(dict.fromkeys(listed))
         while missing:
-            missing = [address for address in missing if not await self._joins(None, address)]
+            missing = [(name, address) for name, address in missing if not await self._joins(name, address)]
             await asyncio.sleep(_RETRY_INTERVAL_S)
 
     async def keep_registered(self, folder: Path) -> None:

@@ -8,20 +8,24 @@ from chiasm.settings.sections import (
     GatewaySettings,
     MediaSettings,
     ObservabilitySettings,
+    PoolingSettings,
     RoutingSettings,
     Settings,
     TransferSettings,
 )
 from chiasm.settings.sources import ResolvedSettings, resolve
+from chiasm.settings.vllm import VllmSettings
 
 __all__ = [
     "EngineSettings",
     "GatewaySettings",
     "MediaSettings",
     "ObservabilitySettings",
+    "PoolingSettings",
     "ResolvedSettings",
     "RoutingSettings",
     "Settings",
     "TransferSettings",
+    "VllmSettings",
     "resolve",
 ]

@@ -29,3 +29,9 @@ def return_freed_memory() -> None:
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
         trim(0)
+
+
+def inherited_environment() -> dict[str, str]:
+    """What other programs get of this process's environment: all but what was set for our own arithmetic."""
+    own = ALLOCATOR_VARIABLES | THREAD_VARIABLES
+    return {name: value for name, value in os.environ.items() if own.get(name) != value}

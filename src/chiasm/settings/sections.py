@@ -2,12 +2,10 @@
 
 from typing import Annotated, Literal
 
-import msgspec
 from msgspec import Meta
 
-
-class Section(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Base of all sections: immutable, keyword-only, unknown names refused."""
+from chiasm.settings.base import Section
+from chiasm.settings.vllm import VllmSettings
 
 
 class GatewaySettings(Section, frozen=True, kw_only=True):
@@ -88,7 +86,7 @@ class MediaSettings(Section, frozen=True, kw_only=True):
 
 
 class EngineSettings(Section, frozen=True, kw_only=True):
-    """The embedded engine."""
+    """The engine. vLLM takes model, served_name, dtype, threads and max_model_tokens from here, too."""
 
     kind: Annotated[
         Literal["embedded", "vllm"],
@@ -219,4 +217,5 @@ class Settings(Section, frozen=True, kw_only=True):
     engine: EngineSettings = EngineSettings()
     transfer: TransferSettings = TransferSettings()
     routing: RoutingSettings = RoutingSettings()
+    vllm: VllmSettings = VllmSettings()
     observability: ObservabilitySettings = ObservabilitySettings()

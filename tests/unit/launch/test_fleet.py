@@ -7,7 +7,8 @@ import pytest
 
 from chiasm.errors import InvalidSettingError
 from chiasm.launch import fleet
-from chiasm.launch.fleet import WorkerFleet, shares_a_host
+from chiasm.launch.crew import EmbeddedCrew
+from chiasm.launch.fleet import WorkerFleet
 from chiasm.settings import RoutingSettings, Settings
 
 
@@ -16,7 +17,8 @@ from chiasm.settings import RoutingSettings, Settings
     [((), True), (("unix:/run/a.sock",), True), (("unix:/run/a.sock", "http://10.0.0.7:9001"), False)],
 )
 def test_media_go_through_the_spool_only_when_every_worker_is_on_this_host(members, expected):
-    assert shares_a_host(RoutingSettings(members=members)) is expected
+    settings = Settings(routing=RoutingSettings(topology="agg", members=members))
+    assert EmbeddedCrew(settings).shares_host is expected
 
 
 def test_an_unsafe_folder_is_a_plain_error_before_any_process_is_started(tmp_path, monkeypatch):

@@ -1,8 +1,6 @@
 """One worker process as its owner sees it."""
 
-import asyncio
 import contextlib
-import os
 import queue
 import subprocess
 import sys
@@ -14,6 +12,7 @@ import msgspec
 
 from chiasm.errors import ChiasmError, EngineStartError, error_class
 from chiasm.launch.processes.messages import Failed, Order, Ready, Report
+from chiasm.launch.processes.pidfd import process_ended
 from chiasm.settings.process import environment_for_arithmetic
 
 _COMMAND = (sys.executable, "-m", "chiasm.launch.processes.child")
@@ -76,18 +75,7 @@ class WorkerProcess:
 
     async def ended(self) -> None:
         """Wait for its end."""
-        try:
-            descriptor = os.pidfd_open(self.pid)
-        except ProcessLookupError:
-            return
-        try:
-            over = asyncio.Event()
-            asyncio.get_running_loop().add_reader(descriptor, over.set)
-            if self.is_alive:
-                await over.wait()
-        finally:
-            asyncio.get_running_loop().remove_reader(descriptor)
-            os.close(descriptor)
+        await process_ended(self.pid, lambda: self.is_alive)
 
     def terminate(self) -> None:
         """Ask it to drain and end."""

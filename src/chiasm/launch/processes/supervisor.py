@@ -4,15 +4,10 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from pathlib import Path
-
-import msgspec
 
 from chiasm.errors import ChiasmError
-from chiasm.launch.processes.messages import Order
-from chiasm.launch.processes.process import WorkerProcess
+from chiasm.launch.processes.base import Process, Spawn
 from chiasm.launch.processes.specs import WorkerSpec
-from chiasm.settings import Settings
 
 logger = logging.getLogger(__name__)
 _MAX_BACKOFF_S = 60.0
@@ -31,12 +26,12 @@ class Supervisor:
     each that comes and goes, the first ones included. `stop` ends them all; it may be called at any time.
     """
 
-    def __init__(self, specs: Sequence[WorkerSpec], settings: Settings, folder: Path) -> None:
-        """Prepare to start `specs`, each with `settings`, listening on sockets in `folder`."""
+    def __init__(self, specs: Sequence[WorkerSpec], spawn: Spawn, restart_backoff_s: float) -> None:
+        """Prepare to start `specs`; `restart_backoff_s` is the first pause before one that ended starts again."""
         self._specs = specs
-        self._settings = settings
-        self._folder = folder
-        self._processes: dict[str, WorkerProcess] = {}
+        self._spawn = spawn
+        self._restart_backoff_s = restart_backoff_s
+        self._processes: dict[str, Process] = {}
         self._is_stopping = False
         self.num_restarts = 0
 
@@ -79,7 +74,7 @@ class Supervisor:
                 process.kill()
 
     async def _keep_one(self, spec: WorkerSpec, on_up: OnUp, on_down: OnDown) -> None:
-        backoff_s = self._settings.routing.restart_backoff_s
+        backoff_s = self._restart_backoff_s
         while not self._is_stopping:
             process = self._processes[spec.name]
             try:
@@ -90,7 +85,7 @@ class Supervisor:
             process.kill()  # takes note of its end
             await on_down(spec.name)
             if time.monotonic() - process.started_s > _STABLE_S:
-                backoff_s = self._settings.routing.restart_backoff_s
+                backoff_s = self._restart_backoff_s
             backoff_s = await self._start_again(spec, backoff_s)
 
     async def _start_again(self, spec: WorkerSpec, backoff_s: float) -> float:
@@ -107,11 +102,6 @@ class Supervisor:
             except ChiasmError as error:
                 logger.error("Worker %s: %s", spec.name, error)
         return backoff_s
-
-    def _spawn(self, spec: WorkerSpec) -> WorkerProcess:
-        path = self._folder / f"{spec.name}.sock"
-        path.unlink(missing_ok=True)
-        return WorkerProcess(Order(msgspec.structs.replace(spec, address=f"unix:{path}"), self._settings))
 
 
 def _part(progress: Progress, number: int, total: int) -> Progress:

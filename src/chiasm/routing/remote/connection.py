@@ -1,7 +1,7 @@
 """HTTP to one worker: pooled connections, deadlines, and every way in which they fail as an error of ours."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from urllib.parse import urlsplit
 
@@ -30,10 +30,10 @@ class WorkerConnection:
         name: What errors call the worker; its address is nobody's business.
     """
 
-    def __init__(self, address: str, token: str | None) -> None:
-        """Take `http://host:port`, or `unix:` and a path. Nothing is connected yet."""
+    def __init__(self, address: str, token: str | None, headers: Mapping[str, str] | None = None) -> None:
+        """Take `http://host:port`, or `unix:` and a path, and headers for every call. Nothing is connected yet."""
         self._endpoint = _endpoint(address)
-        self._headers = _headers(self._endpoint, token)
+        self._headers = _headers(self._endpoint, token, headers or {})
         self._idle: list[Channel] = []  # the last one used comes first, so that others grow old
         self._channels: set[Channel] = set()
         self._num_connecting = 0
@@ -175,10 +175,11 @@ def _endpoint(address: str) -> str | tuple[str, int]:
     return host, port or 80
 
 
-def _headers(endpoint: str | tuple[str, int], token: str | None) -> bytes:
+def _headers(endpoint: str | tuple[str, int], token: str | None, more: Mapping[str, str]) -> bytes:
     """What follows the path of every request."""
     if token and not (token.isascii() and token.isprintable()):
         raise InvalidSettingError("A worker's token is made of printable ASCII characters")
     host = "worker" if isinstance(endpoint, str) else f"[{endpoint[0]}]" if ":" in endpoint[0] else endpoint[0]
     authorization = f"Authorization: Bearer {token}\r\n" if token else ""
-    return f" HTTP/1.1\r\nHost: {host}\r\nContent-Type: application/json\r\n{authorization}".encode()
+    others = "".join(f"{name}: {value}\r\n" for name, value in more.items())
+    return f" HTTP/1.1\r\nHost: {host}\r\nContent-Type: application/json\r\n{authorization}{others}".encode()

@@ -1,0 +1,1 @@
+"""vLLM servers: flags by role, starting, watching and ending them, or finding those that run already."""

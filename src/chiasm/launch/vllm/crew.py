@@ -1,0 +1,198 @@
+"""A fleet of vLLM servers: started here, or found where they run."""
+
+import secrets
+import shutil
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import chiasm
+from chiasm.errors import EngineStartError, InvalidSettingError
+from chiasm.launch.members import Connect
+from chiasm.launch.model import model_directory, preparer_of, served_name
+from chiasm.launch.processes.base import Process, Spawn
+from chiasm.launch.processes.specs import WHOLE, WorkerSpec, settings_of_one, specs_of
+from chiasm.launch.vllm.devices import assigned, check_split, is_encoder
+from chiasm.launch.vllm.flags import Place, arguments_of, environment_of
+from chiasm.launch.vllm.installed import InstalledVllm, installed_vllm, interpreter
+from chiasm.launch.vllm.process import Command, VllmProcess
+from chiasm.launch.vllm.workers_file import ListedWorker, read_workers
+from chiasm.protocol.worker import Worker
+from chiasm.routing.vllm import ServedModel, VllmWorker
+from chiasm.routing.vllm.model import config_of, special_tokens_of
+from chiasm.routing.vllm.versions.registry import version_for
+from chiasm.routing.vllm.worker import VllmOptions
+from chiasm.settings import RoutingSettings, Settings
+from chiasm.settings.process import inherited_environment
+
+_MEMORY = Path("/dev/shm")  # noqa: S108 - a folder of our own is made there, for this user only
+
+
+class VllmCrew:
+    """Implements `chiasm.launch.crew.Crew`.
+
+    Servers that are started here listen on Unix sockets in a folder of this user's, under a key of their own; their
+    embeddings go through a folder in memory that goes with the crew.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        """Look at the settings, the model and the installed vLLM; nothing is started.
+
+        Raises:
+            MissingExtraError: There is no vLLM to start.
+            EngineStartError: Its version is unknown, or the model directory cannot be read.
+            InvalidSettingError: Parallelism, devices or the workers' file do not fit.
+        """
+        self.model = served_model(settings)
+        self._settings = settings
+        self._by_name = {one.name: one for one in _listed(settings)}
+        self.listed: Sequence[tuple[str | None, str]] = [(one.name, one.url) for one in self._by_name.values()]
+        self.shares_host = not self.listed
+        self.specs: Sequence[WorkerSpec] = [] if self.listed else vllm_specs(settings.routing)
+        self._token = settings.routing.worker_token or ("" if self.listed else secrets.token_urlsafe(24))
+        self._spool: Path | None = None
+        self._embeddings: Path | None = None
+        if self.specs:
+            self._prepare()
+
+    @property
+    def connect(self) -> Connect:
+        """See `Crew`. Each data-parallel rank is a worker of its own."""
+        return self._connect
+
+    def spawner(self, folder: Path, spool: Path | None) -> Spawn:
+        """See `Crew`."""
+        settings = settings_of_one(self._settings, max(1, len(self.specs)))
+        self._spool = spool
+        self._embeddings = Path(tempfile.mkdtemp(prefix="chiasm-ec-", dir=_MEMORY if _MEMORY.is_dir() else None))
+        inside = _importable(folder)
+
+        def spawn(spec: WorkerSpec) -> Process:
+            assert self._embeddings is not None, "made above"
+            place = self.place(str(folder / f"{spec.name}.sock"), spool, self._embeddings)
+            environment = inherited_environment() | environment_of(settings, place)
+            environment |= {"VLLM_API_KEY": self._token, "PYTHONPATH": str(inside)}
+            if self._installed.device == "cuda":
+                environment["CUDA_VISIBLE_DEVICES"] = self._devices[spec.name]
+            command = Command(
+                arguments=tuple(arguments_of(spec, settings, place)),
+                environment=environment,
+                socket=place.socket,
+                start_timeout_s=settings.vllm.start_timeout_s,
+                stop_timeout_s=settings.vllm.stop_timeout_s,
+            )
+            return VllmProcess(spec.name, command)
+
+        return spawn
+
+    def place(self, socket: str, spool: Path | None, embeddings: Path) -> Place:
+        """Where a server finds and keeps things."""
+        return Place(
+            python=interpreter(self._settings.vllm.python),
+            directory=model_directory(self._settings.engine.model),
+            served_name=self.model.name,
+            socket=socket,
+            spool=spool,
+            embeddings=embeddings,
+            device=self._device(),
+            takes_images=self.model.preparer is not None,
+        )
+
+    def close(self) -> None:
+        """See `Crew`: embeddings that nobody took go."""
+        if self._embeddings is not None:
+            shutil.rmtree(self._embeddings, ignore_errors=True)
+
+    def _prepare(self) -> None:
+        vllm = self._settings.vllm
+        self._installed: InstalledVllm = installed_vllm(vllm.python)
+        version_for(self._installed.version, vllm.assume_version)
+        if len(vllm.picture_hint) not in (0, 2):
+            raise InvalidSettingError("vllm.picture_hint is a width and a height", hint="As in [1024, 1024]")
+        check_split(vllm, self.model.text)
+        self._devices: dict[str, str] = {}
+        if self._device() == "cuda":
+            named = assigned(self.specs, vllm, self._installed.num_cuda)
+            self._devices = dict(zip((spec.name for spec in self.specs), named, strict=True))
+
+    def _device(self) -> str:
+        wanted = self._settings.vllm.device
+        if wanted == "cuda" and not self._installed.num_cuda:
+            raise EngineStartError(
+                "vllm.device is 'cuda', but the installed vLLM sees no device",
+                hint="Look at `nvidia-smi`, or use 'cpu'",
+            )
+        return self._installed.device if wanted == "auto" else wanted
+
+    async def _connect(self, name: str | None, address: str) -> Sequence[tuple[str, Worker]]:
+        assert name is not None, "workers of vLLM do not know their names"
+        listed = self._by_name.get(name)
+        spec = next((one for one in self.specs if one.name == name), None)
+        roles = listed.roles if listed is not None else spec.roles if spec is not None else WHOLE
+        ranks = self._num_ranks(listed, spec)
+        workers: list[tuple[str, Worker]] = []
+        try:
+            for rank in range(ranks):
+                called = name if rank == 0 else f"{name}.{rank}"
+                options = VllmOptions(
+                    name=called,
+                    roles=roles,
+                    device="elsewhere" if listed is not None else self._device(),
+                    token=self._token or None,
+                    assume_version=self._settings.vllm.assume_version,
+                    spool=self._spool,
+                    max_running=self._settings.vllm.max_running,
+                    ttl_s=self._settings.transfer.ttl_s,
+                    data_parallel_rank=rank if ranks > 1 else None,
+                )
+                workers.append((called, await VllmWorker.connect(address, self.model, options)))
+        except BaseException:
+            for _, worker in workers:
+                await worker.aclose()
+            raise
+        return workers
+
+    def _num_ranks(self, listed: ListedWorker | None, spec: WorkerSpec | None) -> int:
+        if listed is not None:
+            return listed.data_parallel
+        return 1 if spec is None or is_encoder(spec) else self._settings.vllm.data_parallel
+
+
+def vllm_specs(routing: RoutingSettings) -> list[WorkerSpec]:
+    """The servers of a topology: the embedded engine's, but 'auto' has encoders beside whole servers."""
+    if routing.topology == "local":
+        return [WorkerSpec(name="worker-0", roles=WHOLE)]
+    if routing.topology == "auto":
+        encoders = [WorkerSpec(name=f"encode-{number}", roles=("encode",)) for number in range(routing.encoders)]
+        return encoders + [WorkerSpec(name=f"worker-{number}", roles=WHOLE) for number in range(routing.workers)]
+    return specs_of(routing)
+
+
+def served_model(settings: Settings) -> ServedModel:
+    """What the control plane knows of the model. Raises `EngineStartError` when its directory cannot be read."""
+    from chiasm.engines.embedded.revision import model_revision
+
+    directory = model_directory(settings.engine.model)
+    return ServedModel(
+        name=served_name(settings.engine),
+        revision=model_revision(directory, settings.engine.dtype),
+        dtype=settings.engine.dtype,
+        config=config_of(directory),
+        special_tokens=special_tokens_of(directory),
+        refuses_special_tokens=settings.vllm.special_tokens == "refuse",
+        preparer=preparer_of(directory),
+    )
+
+
+def _listed(settings: Settings) -> Sequence[ListedWorker]:
+    return read_workers(settings.vllm.workers_file) if settings.vllm.workers_file else ()
+
+
+def _importable(folder: Path) -> Path:
+    """A folder from which servers import this Chiasm, and nothing else of our own environment."""
+    inside = folder / "site"
+    inside.mkdir(exist_ok=True)
+    link = inside / "chiasm"
+    if not link.is_symlink():
+        link.symlink_to(Path(chiasm.__file__).parent, target_is_directory=True)
+    return inside

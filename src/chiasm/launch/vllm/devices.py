@@ -1,0 +1,82 @@
+"""Which devices each server gets, and whether the model can be split as asked."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from chiasm.errors import InvalidSettingError
+from chiasm.launch.processes.specs import WorkerSpec
+from chiasm.settings import VllmSettings
+
+
+def num_devices(vllm: VllmSettings) -> int:
+    """Devices that one server with a language model needs."""
+    return vllm.tensor_parallel * vllm.pipeline_parallel * vllm.data_parallel
+
+
+def is_encoder(spec: WorkerSpec) -> bool:
+    """Whether a server holds no language model."""
+    return spec.roles == ("encode",)
+
+
+def check_split(vllm: VllmSettings, text: Mapping[str, Any]) -> None:
+    """Compare the asked-for parallelism with the language model's shape.
+
+    Raises:
+        InvalidSettingError: It cannot be split that way.
+    """
+    heads, layers = int(text["num_attention_heads"]), int(text["num_hidden_layers"])
+    if heads % vllm.tensor_parallel:
+        fitting = ", ".join(str(n) for n in range(1, heads + 1) if heads % n == 0)
+        raise InvalidSettingError(
+            f"vllm.tensor_parallel = {vllm.tensor_parallel} does not divide the model's {heads} attention heads",
+            hint=f"Choose one of {fitting}",
+        )
+    if vllm.pipeline_parallel > layers:
+        raise InvalidSettingError(
+            f"vllm.pipeline_parallel = {vllm.pipeline_parallel}, but the model has only {layers} layers",
+            hint=f"At most {layers}",
+        )
+    if vllm.expert_parallel and not any(name in text for name in ("num_experts", "n_routed_experts")):
+        raise InvalidSettingError(
+            "vllm.expert_parallel is set, but the model has no experts",
+            hint="Leave it out, or split it by tensor_parallel",
+        )
+
+
+def assigned(specs: Sequence[WorkerSpec], vllm: VllmSettings, num_cuda: int) -> list[str]:
+    """CUDA_VISIBLE_DEVICES of each server, in order; encoders take one device each.
+
+    Raises:
+        InvalidSettingError: There are too few devices, or `vllm.devices` does not fit the servers.
+    """
+    needed = [1 if is_encoder(spec) else num_devices(vllm) for spec in specs]
+    if vllm.devices:
+        return _checked(specs, vllm, needed, num_cuda)
+    if sum(needed) > num_cuda:
+        wanted = ", ".join(f"{spec.name} {count}" for spec, count in zip(specs, needed, strict=True))
+        raise InvalidSettingError(
+            f"The servers need {sum(needed)} CUDA devices ({wanted}), this machine has {num_cuda}",
+            hint="Start fewer, lower vllm.tensor_parallel, or let them share by vllm.devices, as in ['0', '0']",
+        )
+    firsts = [sum(needed[:index]) for index in range(len(needed))]
+    return [
+        ",".join(str(first + offset) for offset in range(count)) for first, count in zip(firsts, needed, strict=True)
+    ]
+
+
+def _checked(specs: Sequence[WorkerSpec], vllm: VllmSettings, needed: Sequence[int], num_cuda: int) -> list[str]:
+    if len(vllm.devices) != len(specs):
+        names = ", ".join(spec.name for spec in specs)
+        raise InvalidSettingError(
+            f"vllm.devices has {len(vllm.devices)} entries for {len(specs)} servers",
+            hint=f"One each, in this order: {names}",
+        )
+    for spec, named, count in zip(specs, vllm.devices, needed, strict=True):
+        numbers = [part.strip() for part in named.split(",")]
+        unknown = [number for number in numbers if not number.isdigit() or int(number) >= num_cuda]
+        if unknown or len(numbers) != count:
+            raise InvalidSettingError(
+                f"vllm.devices names '{named}' for {spec.name}, which needs {count} of the devices 0 to {num_cuda - 1}",
+                hint="Numbers as nvidia-smi has them, separated by commas",
+            )
+    return list(vllm.devices)

@@ -1,0 +1,161 @@
+"""The command line of a vLLM 0.32 server, by its role."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from chiasm.launch.processes.specs import WorkerSpec
+from chiasm.launch.vllm.devices import is_encoder
+from chiasm.settings import Settings
+
+_NO_DOMAIN = "none.invalid"  # RFC 2606: nothing resolves there, so that a server fetches nothing
+EC_MODULE = "chiasm.engines.vllm.ec_connector"
+
+
+class Place(NamedTuple):
+    """Where one server finds and keeps things.
+
+    Attributes:
+        python: Interpreter of vLLM's environment.
+        directory: The model's.
+        socket: Where it is to listen.
+        spool: Folder of media that it may read; None: media travel in the calls.
+        embeddings: Folder through which embeddings go from server to server.
+        device: 'cpu' or 'cuda'.
+        takes_images: Whether the model has eyes.
+    """
+
+    python: str
+    directory: Path
+    served_name: str
+    socket: str
+    spool: Path | None
+    embeddings: Path
+    device: str
+    takes_images: bool
+
+
+def arguments_of(spec: WorkerSpec, settings: Settings, place: Place) -> list[str]:
+    """The command line of a server: interpreter, program, flags."""
+    vllm = settings.vllm
+    line = [place.python, "-m", "vllm.entrypoints.openai.api_server"]  # `vllm serve` looks up a package named vllm
+    line += ["--model", str(place.directory), "--served-model-name", place.served_name, "--uds", place.socket]
+    line += ["--dtype", settings.engine.dtype, "--max-model-len", str(settings.engine.max_model_tokens)]
+    line += ["--max-num-seqs", str(vllm.max_running), "--generation-config", "vllm", "--disable-uvicorn-access-log"]
+    line += ["--enable-prompt-tokens-details", "--enable-per-request-metrics", "--enable-prefix-caching"]
+    if vllm.max_step_tokens:
+        line += ["--max-num-batched-tokens", str(vllm.max_step_tokens)]
+    if _is_eager(settings, place):
+        line.append("--enforce-eager")
+    line += _memory(spec, settings, place) + _media(spec, settings, place) + _transfer(spec, settings, place)
+    if not is_encoder(spec):
+        line += _parallelism(settings)
+    return line + list(vllm.extra_arguments) + _own_arguments(spec, settings)
+
+
+def environment_of(settings: Settings, place: Place) -> dict[str, str]:
+    """Variables that a server gets besides the ones it inherits."""
+    variables = {"VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1", "HF_HUB_OFFLINE": "1"}
+    if place.device == "cpu":
+        gib = max(1, -(-settings.vllm.kv_cache_bytes // 2**30))
+        variables |= {"VLLM_CPU_KVCACHE_SPACE": str(gib), "VLLM_CPU_OMP_THREADS_BIND": "nobind"}
+        if settings.engine.threads:
+            variables["OMP_NUM_THREADS"] = str(settings.engine.threads)
+        if _is_eager(settings, place):
+            variables["TORCHDYNAMO_DISABLE"] = "1"  # or the first request with logprobs compiles for half a minute
+    return variables
+
+
+def keeps_its_eyes(spec: WorkerSpec) -> bool:
+    """Whether a server can encode pictures itself."""
+    return "encode" in spec.roles
+
+
+def _is_eager(settings: Settings, place: Place) -> bool:
+    return settings.vllm.eager == "yes" or (settings.vllm.eager == "auto" and place.device == "cpu")
+
+
+def _memory(spec: WorkerSpec, settings: Settings, place: Place) -> list[str]:
+    vllm = settings.vllm
+    if place.device == "cpu":
+        return []
+    share = vllm.encoder_memory_share if is_encoder(spec) else vllm.memory_share
+    line = ["--gpu-memory-utilization", str(share)]
+    if vllm.kv_cache_bytes and not is_encoder(spec):
+        line += ["--kv-cache-memory-bytes", str(vllm.kv_cache_bytes)]
+    return line
+
+
+def _media(spec: WorkerSpec, settings: Settings, place: Place) -> list[str]:
+    """What media a server takes: as many as a request may have, none where it cannot encode."""
+    if not place.takes_images:
+        return []
+    limit: Any = settings.media.max_items if keeps_its_eyes(spec) else 0
+    if limit and settings.vllm.picture_hint:
+        width, height = settings.vllm.picture_hint
+        limit = {"count": limit, "width": width, "height": height}
+    line = ["--limit-mm-per-prompt", json.dumps({"image": limit, "video": 0}), "--allowed-media-domains", _NO_DOMAIN]
+    if place.spool is not None:
+        line += ["--allowed-local-media-path", str(place.spool)]
+    return line
+
+
+def _transfer(spec: WorkerSpec, settings: Settings, place: Place) -> list[str]:
+    line = []
+    is_split = settings.routing.topology in ("e-pd", "e-p-d", "auto") and place.takes_images
+    if is_split and (is_encoder(spec) or "prefill" in spec.roles):
+        role = "ec_producer" if is_encoder(spec) else "ec_consumer"
+        line += ["--ec-transfer-config", json.dumps(_ec(role, settings, place))]
+    if is_encoder(spec):
+        line.append("--mm-encoder-only")
+    if "prefill" in spec.roles and "decode" not in spec.roles:
+        line += ["--kv-transfer-config", json.dumps(_kv("kv_producer", settings, place))]
+    if spec.roles == ("decode",):
+        line += ["--kv-transfer-config", json.dumps(_kv("kv_consumer", settings, place))]
+    return line
+
+
+def _ec(role: str, settings: Settings, place: Place) -> Mapping[str, Any]:
+    if settings.vllm.ec_connector == "example":
+        extra = {"shared_storage_path": str(place.embeddings)}
+        return {"ec_connector": "ECExampleConnector", "ec_role": role, "ec_connector_extra_config": extra}
+    transfer = settings.transfer
+    return {
+        "ec_connector": "ChiasmECConnector",
+        "ec_connector_module_path": EC_MODULE,
+        "ec_role": role,
+        "ec_connector_extra_config": {
+            "transport": "tcp" if transfer.connector == "tcp" else "shm",
+            "directory": str(place.embeddings),
+            "max_bytes": transfer.max_bytes,
+            "wait_s": settings.vllm.ec_wait_s,
+            "host": transfer.host,
+        },
+    }
+
+
+def _kv(role: str, settings: Settings, place: Place) -> Mapping[str, Any]:
+    if settings.vllm.kv_connector == "mooncake":
+        return {"kv_connector": "MooncakeConnector", "kv_role": role}
+    return {"kv_connector": "NixlConnector", "kv_role": role, "kv_buffer_device": place.device}
+
+
+def _parallelism(settings: Settings) -> list[str]:
+    vllm, line = settings.vllm, []
+    for name, size in (
+        ("--tensor-parallel-size", vllm.tensor_parallel),
+        ("--pipeline-parallel-size", vllm.pipeline_parallel),
+        ("--data-parallel-size", vllm.data_parallel),
+    ):
+        if size > 1:
+            line += [name, str(size)]
+    return [*line, "--enable-expert-parallel"] if vllm.expert_parallel else line
+
+
+def _own_arguments(spec: WorkerSpec, settings: Settings) -> list[str]:
+    if is_encoder(spec):
+        return list(settings.vllm.encoder_arguments)
+    if spec.roles == ("decode",):
+        return list(settings.vllm.decode_arguments)
+    return list(settings.vllm.prefill_arguments)

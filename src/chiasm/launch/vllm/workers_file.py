@@ -1,0 +1,59 @@
+"""The file that names vLLM servers which run already.
+
+[[workers]]
+url = "http://10.0.0.7:8000"
+roles = ["encode"]
+name = "encode-a"                # none: host and port
+"""
+
+import tomllib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+from urllib.parse import urlsplit
+
+import msgspec
+from msgspec import Meta
+
+from chiasm.errors import InvalidSettingError
+from chiasm.protocol.worker import Role
+
+_EXAMPLE = 'Write [[workers]] with url = "http://host:port" and roles = ["encode"] or ["prefill", "decode"] for each'
+
+
+class ListedWorker(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One server. With `encode` among its roles, one that prefills can take pixels as well.
+
+    `data_parallel` is its `--data-parallel-size`: each rank becomes a worker.
+    """
+
+    url: str
+    roles: Annotated[tuple[Role, ...], Meta(min_length=1)]
+    name: str = ""
+    data_parallel: Annotated[int, Meta(ge=1, le=256)] = 1
+
+
+class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    workers: Annotated[tuple[ListedWorker, ...], Meta(min_length=1)]
+
+
+def read_workers(path: str) -> Sequence[ListedWorker]:
+    """Read the file; each worker has a name of its own then. Raises `InvalidSettingError`."""
+    try:
+        document = tomllib.loads(Path(path).expanduser().read_text("utf-8"))
+        listed = msgspec.convert(document, _File).workers
+    except (OSError, ValueError) as error:  # msgspec's and tomllib's errors are ones
+        raise InvalidSettingError(f"Cannot read workers from {path}: {error}", hint=_EXAMPLE) from error
+    named = [msgspec.structs.replace(one, name=one.name or _name(one.url)) for one in listed]
+    for what, values in (("name", [one.name for one in named]), ("url", [one.url for one in named])):
+        if twice := [value for value in values if values.count(value) > 1]:
+            raise InvalidSettingError(f"{path} has two workers with the {what} '{twice[0]}'", hint="Each needs its own")
+    return named
+
+
+def _name(url: str) -> str:
+    """Host and port, or a socket's file name."""
+    if url.startswith("unix:"):
+        return Path(url.removeprefix("unix:")).name
+    parts = urlsplit(url)
+    return parts.netloc.rpartition("@")[2] or url

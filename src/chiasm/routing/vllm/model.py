@@ -1,0 +1,119 @@
+"""What the control plane knows of a model that vLLM serves, from the files of its directory."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from chiasm.errors import EngineStartError, InvalidRequestError
+from chiasm.media.prepare.base import ImagePlan, ImagePreparer
+from chiasm.media.prepare.model_files import read_json
+from chiasm.protocol.generation import ChatPrompt, GenerateRequest, ItemPart
+from chiasm.protocol.media import MediaItem
+
+
+class _AddedToken(msgspec.Struct):
+    content: str
+    special: bool = False
+
+
+class _Tokenizer(msgspec.Struct):
+    added_tokens: list[_AddedToken] = []
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServedModel:
+    """One model, as the gateway and all vLLM servers of a fleet have it.
+
+    Attributes:
+        name: Its name in the gateway's API.
+        config: The model's `config.json`.
+        special_tokens: Texts that vLLM's tokenizer takes for special tokens wherever they stand.
+        refuses_special_tokens: Whether a user's text may not contain them.
+        preparer: How pictures are sized; None for a model without eyes.
+    """
+
+    name: str
+    revision: str
+    dtype: str
+    config: Mapping[str, Any]
+    special_tokens: tuple[str, ...] = ()
+    refuses_special_tokens: bool = True
+    preparer: ImagePreparer | None = None
+
+    @property
+    def family(self) -> str:
+        """The architecture's name."""
+        return str(self.config.get("model_type", "unknown"))
+
+    @property
+    def processor_revision(self) -> str:
+        """What pictures are prepared by; empty for a model without eyes."""
+        return self.preparer.revision if self.preparer is not None else ""
+
+    @property
+    def text(self) -> Mapping[str, Any]:
+        """Configuration of the language model."""
+        nested = self.config.get("text_config")
+        return nested if isinstance(nested, dict) else self.config
+
+    @property
+    def embedding_width(self) -> int:
+        """Columns of a picture's embedding: the hidden size, once more for each deepstack level."""
+        vision = self.config.get("vision_config") or {}
+        return int(self.text["hidden_size"]) * (1 + len(vision.get("deepstack_visual_indexes") or ()))
+
+    def plan(self, item: MediaItem) -> ImagePlan:
+        """What follows from a picture's header. Raises `MediaRefusedError`, or `EngineStartError` without eyes."""
+        if self.preparer is None:
+            raise EngineStartError(f"'{self.name}' takes no pictures")
+        return self.preparer.plan(item.width, item.height)
+
+    def num_visual_tokens(self, request: GenerateRequest) -> int:
+        """Embeddings of all pictures in a prompt, each as often as it stands there."""
+        messages = request.prompt.messages if isinstance(request.prompt, ChatPrompt) else ()
+        places = [part.item for message in messages for part in message.parts if isinstance(part, ItemPart)]
+        return sum(self.plan(request.items[place]).num_embeddings for place in places)
+
+    def check_text(self, text: str) -> None:
+        """Refuse what vLLM would not take for text. Raises `InvalidRequestError`."""
+        if self._special is None or (found := self._special.search(text)) is None:
+            return
+        raise InvalidRequestError(
+            f"The text contains '{found[0]}', which vLLM would take for a special token, not for text",
+            hint="Leave it out; where every caller is trusted, the operator may set vllm.special_tokens = 'pass'",
+        )
+
+    @cached_property
+    def _special(self) -> "re.Pattern[str] | None":
+        if not self.special_tokens or not self.refuses_special_tokens:
+            return None
+        return re.compile("|".join(re.escape(token) for token in sorted(self.special_tokens, key=len, reverse=True)))
+
+
+def special_tokens_of(directory: Path) -> tuple[str, ...]:
+    """Special tokens of a model directory's tokenizer; none where it has no `tokenizer.json`.
+
+    Raises:
+        EngineStartError: The file cannot be read.
+    """
+    file = directory / "tokenizer.json"
+    if not file.is_file():
+        return ()
+    try:
+        written = msgspec.json.decode(file.read_bytes(), type=_Tokenizer)
+    except (OSError, msgspec.DecodeError) as error:
+        raise EngineStartError(f"Cannot read tokenizer.json of {directory.name}: {error}") from error
+    return tuple(token.content for token in written.added_tokens if token.special and token.content)
+
+
+def config_of(directory: Path) -> dict[str, Any]:
+    """The model's `config.json`. Raises `EngineStartError` when there is none that can be read."""
+    config = read_json(directory / "config.json")
+    if config is None:
+        raise EngineStartError(f"{directory} has no config.json")
+    return config

@@ -1,0 +1,1 @@
+"""What versions of vLLM do in their own way, one file each."""

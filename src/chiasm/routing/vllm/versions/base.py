@@ -1,0 +1,52 @@
+"""What the adapter asks of a version of vLLM."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
+
+from chiasm.protocol.kv import KvHandle, KvMetadata
+from chiasm.protocol.media import EmbeddingHandle
+
+EC_KIND = "vllm"
+"""`connector` of handles whose `address` is a server's own description, as JSON."""
+
+
+class Described(NamedTuple):
+    """What an encoding server said of one embedding: the places of its picture, its grid, and all that it said."""
+
+    key: str
+    places: tuple[int, ...]
+    grid_thw: tuple[int, int, int] | None
+    address: str
+
+
+class Version(Protocol):
+    """How one version of vLLM says what OpenAI's API has no words for."""
+
+    @property
+    def name(self) -> str:
+        """The release, as in '0.32'."""
+        ...
+
+    def reference(self, handle: EmbeddingHandle) -> Mapping[str, Any]:
+        """The content part that stands for an encoded picture."""
+        ...
+
+    def ec_params(self, handles: Mapping[int, EmbeddingHandle]) -> Mapping[str, Any]:
+        """What a consumer is told of embeddings, by the places of their pictures in the prompt."""
+        ...
+
+    def described(self, body: bytes) -> Sequence[Described]:
+        """What the answer to an encode call says. Raises `EngineError` when it cannot be understood."""
+        ...
+
+    def kv_wanted(self) -> Mapping[str, Any]:
+        """Asks a server to keep a prompt's keys and values for another one."""
+        ...
+
+    def kv_taken(self, handle: KvHandle) -> Mapping[str, Any]:
+        """Tells a server whose keys and values to take."""
+        ...
+
+    def kv_offered(self, params: Mapping[str, Any] | None, metadata: KvMetadata) -> KvHandle | None:
+        """The handle for what a server says that it keeps; None when it keeps nothing."""
+        ...

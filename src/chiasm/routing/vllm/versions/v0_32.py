@@ -1,0 +1,87 @@
+"""vLLM 0.32."""
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
+
+from chiasm.errors import EngineError
+from chiasm.protocol.kv import KvHandle, KvMetadata
+from chiasm.protocol.media import EmbeddingHandle
+from chiasm.routing.vllm.versions.base import Described
+
+_KV_KIND = "vllm"
+_KV_TTL_S = 60.0
+_MAX_ADDRESS_BYTES = 64 * 2**10
+_Size = Annotated[int, Meta(ge=1, le=100_000)]
+
+
+class _Metadata(msgspec.Struct):
+    image_grid_thw: tuple[_Size, _Size, _Size] | None = None
+
+
+class _Entry(msgspec.Struct):
+    item_indices: list[Annotated[int, Meta(ge=0)]]
+    metadata: _Metadata
+
+
+class _Answer(msgspec.Struct):
+    ec_transfer_params: dict[str, msgspec.Raw] | None = None
+
+
+class Version032:
+    """References are metadata only; embeddings and keys are named by maps that the connectors fill and read."""
+
+    name = "0.32"
+
+    def reference(self, handle: EmbeddingHandle) -> Mapping[str, Any]:
+        """See `Version`. The grid is flat: a list of grids is refused."""
+        grid = handle.metadata.grid_thw
+        metadata = {} if grid is None else {"image_grid_thw": grid}
+        return {"type": "image_embeds", "image_embeds": metadata, "uuid": handle.metadata.identity}
+
+    def ec_params(self, handles: Mapping[int, EmbeddingHandle]) -> Mapping[str, Any]:
+        """See `Version`: the encoding server's own entry, with the places in this prompt."""
+        params: dict[str, dict[str, Any]] = {}
+        for place, handle in handles.items():
+            entry = params.setdefault(handle.key, msgspec.json.decode(handle.address) | {"item_indices": []})
+            entry["item_indices"].append(place)
+        return params
+
+    def described(self, body: bytes) -> Sequence[Described]:
+        """See `Version`."""
+        try:
+            entries = msgspec.json.decode(body, type=_Answer).ec_transfer_params or {}
+            read = {key: msgspec.json.decode(raw, type=_Entry) for key, raw in entries.items()}
+        except (msgspec.DecodeError, RecursionError) as error:
+            raise EngineError(f"The encoder's answer cannot be understood: {str(error)[:200]}") from error
+        if any(len(raw) > _MAX_ADDRESS_BYTES for raw in map(bytes, entries.values())):
+            raise EngineError(f"The encoder describes an embedding with more than {_MAX_ADDRESS_BYTES} bytes")
+        return [
+            Described(key, tuple(entry.item_indices), entry.metadata.image_grid_thw, bytes(entries[key]).decode())
+            for key, entry in read.items()
+        ]
+
+    def kv_wanted(self) -> Mapping[str, Any]:
+        """See `Version`."""
+        nobody = dict.fromkeys(("remote_engine_id", "remote_block_ids", "remote_host", "remote_port"))
+        return {"do_remote_decode": True, "do_remote_prefill": False, **nobody}
+
+    def kv_taken(self, handle: KvHandle) -> Mapping[str, Any]:
+        """See `Version`: word for word what the prefilling server said."""
+        params: Mapping[str, Any] = msgspec.json.decode(handle.address)
+        return params
+
+    def kv_offered(self, params: Mapping[str, Any] | None, metadata: KvMetadata) -> KvHandle | None:
+        """See `Version`."""
+        if not params or not params.get("do_remote_prefill"):
+            return None
+        return KvHandle(
+            connector=_KV_KIND,
+            key=str(params.get("remote_request_id", "")),
+            address=msgspec.json.encode(params).decode(),
+            metadata=metadata,
+            expires_at_s=time.time() + _KV_TTL_S,
+        )

@@ -1,0 +1,236 @@
+"""A vLLM server, as a `Worker`."""
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from chiasm.errors import ChiasmError, EngineDeadError, EngineError, EngineStartError
+from chiasm.observability.receipt import Span
+from chiasm.protocol.generation import GenerateEvent, GenerateRequest, RequestFinished
+from chiasm.protocol.worker import EncodeRequest, EncodeResponse, Role, WorkerInfo, WorkerStats
+from chiasm.routing.remote.channel import Channel
+from chiasm.routing.remote.connection import WorkerConnection
+from chiasm.routing.vllm.answers import Answer, EventReader, answer_of
+from chiasm.routing.vllm.events import EventStream
+from chiasm.routing.vllm.faults import translated
+from chiasm.routing.vllm.handles import handles_of, kv_metadata
+from chiasm.routing.vllm.model import ServedModel
+from chiasm.routing.vllm.requests import CallWriter
+from chiasm.routing.vllm.stats import NOTHING, stats_of
+from chiasm.routing.vllm.versions.base import Version
+from chiasm.routing.vllm.versions.registry import version_for
+
+_LOOK_TIMEOUT_S = 5.0
+_RANK_HEADER = "X-data-parallel-rank"
+_STATS_INTERVAL_S = 2.0  # the page of counters is long; whether the engine lives is asked at every look
+
+
+class _Served(msgspec.Struct):
+    id: str
+    parent: str | None = None
+    max_model_len: int = 0
+
+
+class _Models(msgspec.Struct):
+    data: list[_Served]
+
+
+class _Release(msgspec.Struct):
+    version: str
+
+
+Body = TypeVar("Body", _Models, _Release)
+
+
+class VllmOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """How a server is used.
+
+    Attributes:
+        name: The worker's name in receipts and metrics.
+        roles: What it was started for; vLLM does not tell.
+        device: Where it computes, in words.
+        token: Its API key.
+        assume_version: The release whose calls are used, whatever it says it is.
+        spool: Folder from which it reads media by name; None: media travel in the calls.
+        max_running: Sequences that it computes at once.
+        ttl_s: Time for which an embedding is counted on.
+        data_parallel_rank: The rank that all calls go to; None: the server chooses.
+    """
+
+    name: str
+    roles: tuple[Role, ...]
+    device: str = "unknown"
+    token: str | None = None
+    assume_version: str = ""
+    spool: Path | None = None
+    max_running: int = 256
+    ttl_s: float = 60.0
+    data_parallel_rank: int | None = None
+
+
+class VllmWorker:
+    """Implements `chiasm.protocol.worker.Worker` by a vLLM server's own calls. Lives on one event loop.
+
+    Closing a generation's iterator closes its connection, at which vLLM cancels.
+    """
+
+    def __init__(
+        self, connection: WorkerConnection, model: ServedModel, served: _Served, version: Version, options: VllmOptions
+    ) -> None:
+        self._connection = connection
+        self._model = model
+        self._version = version
+        self._options = options
+        self._calls = CallWriter(model, served.id, version, options.spool)
+        self._stats = NOTHING
+        self._stats_due_s = 0.0
+        self._num_open = 0
+        self._info = WorkerInfo(
+            name=options.name,
+            model=model.name,
+            family=model.family,
+            roles=options.roles,
+            dtype=model.dtype,
+            device=options.device,
+            max_model_tokens=served.max_model_len,
+            takes_images=model.preparer is not None,
+            model_revision=model.revision,
+            processor_revision=model.processor_revision,
+            started_at_unix_s=time.time(),
+        )
+
+    @classmethod
+    async def connect(
+        cls, address: str, model: ServedModel, options: VllmOptions, *, timeout_s: float = _LOOK_TIMEOUT_S
+    ) -> "VllmWorker":
+        """Ask a server what it is. `address` is `http://host:port`, or `unix:` and a path.
+
+        Raises:
+            EngineDeadError: Nobody answers there.
+            DeadlineExceededError: It did not answer within `timeout_s`.
+            EngineError: It is no vLLM server.
+            EngineStartError: Its version is unknown, or it serves no model.
+        """
+        rank = options.data_parallel_rank
+        connection = WorkerConnection(address, options.token, {} if rank is None else {_RANK_HEADER: str(rank)})
+        connection.name = options.name
+        try:
+            release = _decoded(await connection.get("/version", timeout_s), _Release)
+            version = version_for(release.version, options.assume_version)
+            models = _decoded(await connection.get("/v1/models", timeout_s), _Models).data
+            served = next((one for one in models if one.parent is None), None)
+            if served is None:
+                raise EngineStartError(f"The vLLM server '{options.name}' serves no model")
+            worker = cls(connection, model, served, version, options)
+            await worker.refresh(timeout_s)
+        except BaseException:
+            await connection.aclose()
+            raise
+        return worker
+
+    @property
+    def info(self) -> WorkerInfo:
+        """See `Worker`."""
+        return self._info
+
+    def stats(self) -> WorkerStats:
+        """The snapshot that `refresh` fetched last; unhealthy when it failed."""
+        return self._stats
+
+    async def refresh(self, timeout_s: float = _LOOK_TIMEOUT_S) -> WorkerStats:
+        """Fetch a new snapshot. Raises `EngineDeadError` or `DeadlineExceededError` when the engine does not answer."""
+        now_s = asyncio.get_running_loop().time()
+        try:
+            await self._connection.get("/health", timeout_s)
+            if now_s >= self._stats_due_s:
+                page = (await self._connection.get("/metrics", timeout_s)).decode(errors="replace")
+                self._stats = self._read(page)
+                self._stats_due_s = now_s + _STATS_INTERVAL_S
+        except Exception as error:
+            self._stats = msgspec.structs.replace(self._stats, is_healthy=False)
+            self._stats_due_s = 0.0
+            if isinstance(error, ChiasmError) and not isinstance(error, EngineDeadError):
+                raise EngineDeadError(f"vLLM says that its engine is not well: {error.message}") from error
+            raise
+        return self._stats
+
+    async def generate(self, request: GenerateRequest) -> AsyncGenerator[GenerateEvent, None]:
+        """See `Worker`."""
+        call = self._calls.generate(request)
+        reader, finished = EventReader(request.sampling.n, self._model.num_visual_tokens(request)), None
+        with self._counted(request):
+            async with self._connection.post(call, request.timeout_s) as channel:
+                async for answer in self._answers(channel, is_stream=request.stream):
+                    for event in reader.events(answer):
+                        yield event
+                    finished = self._finished(reader, answer, request) or finished
+        if finished is None:
+            raise EngineDeadError(f"Worker {self._info.name} ended an answer without a result")
+        yield msgspec.structs.replace(finished, spans=reader.spans)
+
+    async def encode(self, request: EncodeRequest) -> EncodeResponse:
+        """See `Worker`. The server does not say how long it took: all of the call is counted as encoding."""
+        started_s = time.monotonic()
+        with self._counted(None):
+            async with self._connection.post(self._calls.encode(request), request.timeout_s) as channel:
+                body = await self._connection.whole(channel)
+            handles = handles_of(self._version.described(body), request.items, self._model, self._options.ttl_s)
+        took_s = time.monotonic() - started_s
+        spans = tuple(Span("encode", 0.0, took_s, place) for place in range(len(handles)))
+        return EncodeResponse(handles=handles, spans=spans)
+
+    async def aclose(self) -> None:
+        """Let go of the server, which lives on; requests still open end with `EngineDeadError`."""
+        self._stats = msgspec.structs.replace(self._stats, is_healthy=False)
+        await self._connection.aclose()
+
+    async def _answers(self, channel: Channel, *, is_stream: bool) -> AsyncGenerator[Answer, None]:
+        if not is_stream:
+            yield answer_of(await self._connection.whole(channel))
+            return
+        events = EventStream()
+        while data := await channel.read():
+            for payload in events.feed(data):
+                yield answer_of(payload)
+
+    @contextmanager
+    def _counted(self, request: GenerateRequest | None) -> Iterator[None]:
+        self._num_open += 1
+        try:
+            yield
+        except ChiasmError as error:
+            meant = translated(error, request)
+            if meant is error:
+                raise
+            raise meant from error
+        finally:
+            self._num_open -= 1
+
+    def _finished(self, reader: EventReader, answer: Answer, request: GenerateRequest) -> RequestFinished | None:
+        finished = reader.finished(answer)
+        if finished is None or not request.hands_over_kv:
+            return finished
+        metadata = kv_metadata(self._model, finished.usage.num_prompt_tokens, request)
+        return msgspec.structs.replace(finished, kv=self._version.kv_offered(answer.kv_transfer_params, metadata))
+
+    def _read(self, page: str) -> WorkerStats:
+        options = self._options
+        return stats_of(
+            page,
+            is_healthy=True,
+            num_open=self._num_open,
+            max_running=options.max_running,
+            rank=options.data_parallel_rank,
+        )
+
+
+def _decoded(body: bytes, kind: type[Body]) -> Body:
+    try:
+        return msgspec.json.decode(body, type=kind)
+    except msgspec.DecodeError as error:
+        raise EngineError(f"This is no vLLM server: {str(error)[:200]}", hint="Look at its address") from error
