@@ -1,0 +1,1 @@
+"""Embeddings between vLLM servers: announced, kept, pulled, checked, admitted. Knows neither vLLM nor torch."""
