@@ -96,6 +96,7 @@ class VllmCrew:
             embeddings=embeddings,
             device=self._device(),
             takes_images=self.model.preparer is not None,
+            needs_tower=self.model.has_deepstack,
         )
 
     def close(self) -> None:

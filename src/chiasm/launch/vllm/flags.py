@@ -24,6 +24,8 @@ class Place(NamedTuple):
         embeddings: Folder through which embeddings go from server to server.
         device: 'cpu' or 'cuda'.
         takes_images: Whether the model has eyes.
+        needs_tower: Whether consumers of embeddings must load the vision tower, which they never run: vLLM 0.32 takes
+            no deepstack embeddings without it.
     """
 
     python: str
@@ -34,6 +36,7 @@ class Place(NamedTuple):
     embeddings: Path
     device: str
     takes_images: bool
+    needs_tower: bool
 
 
 def arguments_of(spec: WorkerSpec, settings: Settings, place: Place) -> list[str]:
@@ -67,9 +70,10 @@ def environment_of(settings: Settings, place: Place) -> dict[str, str]:
     return variables
 
 
-def keeps_its_eyes(spec: WorkerSpec) -> bool:
-    """Whether a server can encode pictures itself."""
-    return "encode" in spec.roles
+def takes_pixels(spec: WorkerSpec, settings: Settings) -> bool:
+    """Whether a server may be sent pictures themselves: one that encodes, or decodes what such a one prefilled."""
+    decodes_only = spec.roles == ("decode",) and settings.routing.local_encode == "fallback"
+    return "encode" in spec.roles or decodes_only
 
 
 def _is_eager(settings: Settings, place: Place) -> bool:
@@ -91,7 +95,7 @@ def _media(spec: WorkerSpec, settings: Settings, place: Place) -> list[str]:
     """What media a server takes: as many as a request may have, none where it cannot encode."""
     if not place.takes_images:
         return []
-    limit: Any = settings.media.max_items if keeps_its_eyes(spec) else 0
+    limit: Any = settings.media.max_items if takes_pixels(spec, settings) else int(place.needs_tower)
     if limit and settings.vllm.picture_hint:
         width, height = settings.vllm.picture_hint
         limit = {"count": limit, "width": width, "height": height}
@@ -130,6 +134,7 @@ def _ec(role: str, settings: Settings, place: Place) -> Mapping[str, Any]:
             "directory": str(place.embeddings),
             "max_bytes": transfer.max_bytes,
             "wait_s": settings.vllm.ec_wait_s,
+            "ttl_s": transfer.ttl_s,
             "host": transfer.host,
         },
     }

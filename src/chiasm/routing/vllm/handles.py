@@ -11,7 +11,8 @@ from chiasm.errors import EngineError, LayoutMismatchError
 from chiasm.protocol.generation import GenerateRequest
 from chiasm.protocol.kv import KvMetadata
 from chiasm.protocol.media import EmbeddingHandle, EmbeddingMetadata, MediaItem
-from chiasm.routing.vllm.model import ServedModel
+from chiasm.protocol.worker import EncodeRequest
+from chiasm.routing.vllm.model import ServedModel, media_uuid
 from chiasm.routing.vllm.versions.base import EC_KIND, Described
 
 _NO_CHECKSUM = "none:0"  # vLLM's connectors check, or do not; the control plane never sees the bytes
@@ -19,7 +20,7 @@ _DTYPES = {"float32": "float32", "bfloat16": "bfloat16", "float16": "float16"}
 
 
 def handles_of(
-    described: Sequence[Described], items: Sequence[MediaItem], model: ServedModel, ttl_s: float
+    described: Sequence[Described], request: EncodeRequest, model: ServedModel, ttl_s: float
 ) -> tuple[EmbeddingHandle, ...]:
     """One handle per item.
 
@@ -29,12 +30,19 @@ def handles_of(
         LayoutMismatchError: A grid is not the one that follows from the picture's size.
         EngineError: An item has no embedding, or one under another name than its identity.
     """
+    items = request.items
     by_place = {place: one for one in described for place in one.places}
     if len(by_place) != len(items) or any(place >= len(items) for place in by_place):
         raise EngineError(
             f"The encoder described {len(by_place)} embeddings for {len(items)} pictures",
             hint="Start it with an EC connector in the role of a producer",
         )
+    for place, item in enumerate(items):
+        if by_place[place].key != media_uuid(item.identity, request.cache_salt):
+            raise EngineError(
+                "The encoder keeps an embedding under another name than the picture's uuid",
+                hint="Start encoders and consumers without --mm-processor-kwargs that differ from request to request",
+            )
     return tuple(_handle(by_place[place], item, model, ttl_s) for place, item in enumerate(items))
 
 
@@ -56,11 +64,6 @@ def kv_metadata(model: ServedModel, num_tokens: int, request: GenerateRequest) -
 
 
 def _handle(described: Described, item: MediaItem, model: ServedModel, ttl_s: float) -> EmbeddingHandle:
-    if described.key != item.identity:
-        raise EngineError(
-            "The encoder keeps an embedding under another name than the picture's identity",
-            hint="Start encoders and consumers without --mm-processor-kwargs that differ from request to request",
-        )
     plan = model.plan(item)
     if described.grid_thw != plan.grid_thw:
         raise LayoutMismatchError(

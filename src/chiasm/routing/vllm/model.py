@@ -1,5 +1,6 @@
 """What the control plane knows of a model that vLLM serves, from the files of its directory."""
 
+import hashlib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -64,8 +65,17 @@ class ServedModel:
     @property
     def embedding_width(self) -> int:
         """Columns of a picture's embedding: the hidden size, once more for each deepstack level."""
+        return int(self.text["hidden_size"]) * (1 + self._num_deepstack)
+
+    @property
+    def has_deepstack(self) -> bool:
+        """Whether the vision tower hands over more than one level."""
+        return self._num_deepstack > 0
+
+    @property
+    def _num_deepstack(self) -> int:
         vision = self.config.get("vision_config") or {}
-        return int(self.text["hidden_size"]) * (1 + len(vision.get("deepstack_visual_indexes") or ()))
+        return len(vision.get("deepstack_visual_indexes") or ())
 
     def plan(self, item: MediaItem) -> ImagePlan:
         """What follows from a picture's header. Raises `MediaRefusedError`, or `EngineStartError` without eyes."""
@@ -93,6 +103,11 @@ class ServedModel:
         if not self.special_tokens or not self.refuses_special_tokens:
             return None
         return re.compile("|".join(re.escape(token) for token in sorted(self.special_tokens, key=len, reverse=True)))
+
+
+def media_uuid(identity: str, cache_salt: str) -> str:
+    """Under which name vLLM caches a picture: its content's, and only for callers with the same salt."""
+    return hashlib.sha256(f"{identity}:{cache_salt}".encode()).hexdigest() if cache_salt else identity
 
 
 def special_tokens_of(directory: Path) -> tuple[str, ...]:

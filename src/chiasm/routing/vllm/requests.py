@@ -21,7 +21,7 @@ from chiasm.protocol.media import EmbeddingHandle, InlineSource, MediaItem, Spoo
 from chiasm.protocol.wire import CHAT_PATH, TEXT_PATH, WireRequest
 from chiasm.protocol.wire.items import Payloads
 from chiasm.protocol.worker import EncodeRequest
-from chiasm.routing.vllm.model import ServedModel
+from chiasm.routing.vllm.model import ServedModel, media_uuid
 from chiasm.routing.vllm.versions.base import Version
 
 _ENCODE = msgspec.json.Encoder().encode
@@ -48,7 +48,7 @@ class CallWriter:
     def encode(self, request: EncodeRequest) -> WireRequest:
         """The call for embeddings. Never a stream: only a whole answer names them."""
         payloads = Payloads()
-        content = [self._part(item, payloads) for item in request.items]
+        content = [self._part(item, request.cache_salt, payloads) for item in request.items]
         body = {
             "model": self._served_as,
             "request_id": request.request_id,
@@ -79,6 +79,8 @@ class CallWriter:
         body = {"model": self._served_as, "request_id": request.request_id, "stream": request.stream}
         if request.stream:
             body["stream_options"] = {"include_usage": True}
+        if request.cache_salt:
+            body["cache_salt"] = request.cache_salt
         body |= _sampling(request.sampling)
         body["return_token_ids"] = True
         if request.hands_over_kv:
@@ -91,7 +93,7 @@ class CallWriter:
         num_top = request.sampling.num_top_logprobs
         order: list[MediaItem] = []
         body: dict[str, Any] = {
-            "messages": [self._message(one, request.items, order, payloads) for one in prompt.messages],
+            "messages": [self._message(one, request, order, payloads) for one in prompt.messages],
             "add_generation_prompt": not prompt.continue_final_message,
             "continue_final_message": prompt.continue_final_message,
         }
@@ -109,7 +111,7 @@ class CallWriter:
         return body if sampling.num_top_logprobs is None else body | {"logprobs": sampling.num_top_logprobs}
 
     def _message(
-        self, message: Message, items: Sequence[MediaItem], order: list[MediaItem], payloads: Payloads
+        self, message: Message, request: GenerateRequest, order: list[MediaItem], payloads: Payloads
     ) -> dict[str, Any]:
         content: list[Mapping[str, Any]] = []
         for part in message.parts:
@@ -117,13 +119,13 @@ class CallWriter:
                 self._model.check_text(part.text)
                 content.append({"type": "text", "text": part.text})
             else:
-                order.append(_item(part, items))
-                content.append(self._part(order[-1], payloads))
+                order.append(_item(part, request.items))
+                content.append(self._part(order[-1], request.cache_salt, payloads))
         if len(content) == 1 and "text" in content[0]:  # templates of some models would join parts with line breaks
             return {"role": message.role, "content": content[0]["text"]}
         return {"role": message.role, "content": content}
 
-    def _part(self, item: MediaItem, payloads: Payloads) -> Mapping[str, Any]:
+    def _part(self, item: MediaItem, cache_salt: str, payloads: Payloads) -> Mapping[str, Any]:
         source = item.source
         if isinstance(source, EmbeddingHandle):
             return self._version.reference(source)
@@ -132,8 +134,9 @@ class CallWriter:
                 raise MediaFetchError("This worker does not read the media spool")
             url = msgspec.Raw(_ENCODE((self._spool / source.name).as_uri()))
         else:
+            assert isinstance(source, InlineSource)  # vLLM takes no late embeddings, and says so
             url = msgspec.Raw(b'"' + _data_url(item, source, payloads) + b'"')
-        return {"type": "image_url", "image_url": {"url": url}, "uuid": item.identity}
+        return {"type": "image_url", "image_url": {"url": url}, "uuid": media_uuid(item.identity, cache_salt)}
 
 
 def _data_url(item: MediaItem, source: InlineSource, payloads: Payloads) -> bytes:

@@ -179,7 +179,7 @@ class VllmWorker:
         with self._counted(None):
             async with self._connection.post(self._calls.encode(request), request.timeout_s) as channel:
                 body = await self._connection.whole(channel)
-            handles = handles_of(self._version.described(body), request.items, self._model, self._options.ttl_s)
+            handles = handles_of(self._version.described(body), request, self._model, self._options.ttl_s)
         took_s = time.monotonic() - started_s
         spans = tuple(Span("encode", 0.0, took_s, place) for place in range(len(handles)))
         return EncodeResponse(handles=handles, spans=spans)

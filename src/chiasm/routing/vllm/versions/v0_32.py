@@ -40,7 +40,7 @@ class Version032:
         """See `Version`. The grid is flat: a list of grids is refused."""
         grid = handle.metadata.grid_thw
         metadata = {} if grid is None else {"image_grid_thw": grid}
-        return {"type": "image_embeds", "image_embeds": metadata, "uuid": handle.metadata.identity}
+        return {"type": "image_embeds", "image_embeds": metadata, "uuid": handle.key}
 
     def ec_params(self, handles: Mapping[int, EmbeddingHandle]) -> Mapping[str, Any]:
         """See `Version`: the encoding server's own entry, with the places in this prompt."""

@@ -1,0 +1,149 @@
+"""Which command line each role gets."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from chiasm.launch.vllm.crew import vllm_specs
+from chiasm.launch.vllm.flags import Place, arguments_of, environment_of
+from chiasm.settings import MediaSettings, RoutingSettings, Settings, TransferSettings, VllmSettings
+
+
+def place(**fields):
+    known = {
+        "python": "python", "directory": Path("/m"), "served_name": "m", "socket": "/s", "spool": Path("/spool"),
+        "embeddings": Path("/ec"), "device": "cpu", "takes_images": True,
+        "needs_tower": False,
+    }  # fmt: skip
+    return Place(**(known | fields))
+
+
+def lines(topology="e-pd", vllm=None, transfer=None, device="cpu", takes_images=True, **routing):
+    """Flags by worker, each with its value or None."""
+    settings = Settings(
+        routing=RoutingSettings(topology=topology, **routing),
+        vllm=VllmSettings(**(vllm or {})),
+        transfer=TransferSettings(**(transfer or {})),
+        media=MediaSettings(max_items=5),
+    )
+    found = {}
+    for spec in vllm_specs(settings.routing):
+        arguments = arguments_of(spec, settings, place(device=device, takes_images=takes_images))[3:]
+        flags = {}
+        for at, argument in enumerate(arguments):
+            if argument.startswith("--"):
+                value = arguments[at + 1] if at + 1 < len(arguments) else "--"
+                flags[argument] = None if value.startswith("--") else value
+        found[spec.name] = flags
+    return found
+
+
+def loaded(flags, name):
+    return json.loads(flags[name])
+
+
+def test_every_server_is_told_what_it_serves_and_fetches_nothing():
+    for flags in lines("auto").values():
+        assert flags["--model"] == "/m"
+        assert flags["--uds"] == "/s"
+        assert flags["--allowed-media-domains"] == "none.invalid"
+        assert flags["--allowed-local-media-path"] == "/spool"
+        assert flags["--generation-config"] == "vllm"
+
+
+def test_split_servers_are_encoders_and_consumers():
+    found = lines("e-pd", encoders=2, local_encode="never")
+    assert list(found) == ["encode-0", "encode-1", "prefill-0"]
+    encoder, prefill = found["encode-0"], found["prefill-0"]
+    assert "--mm-encoder-only" in encoder
+    assert loaded(encoder, "--limit-mm-per-prompt") == {"image": 5, "video": 0}
+    assert loaded(encoder, "--ec-transfer-config")["ec_role"] == "ec_producer"
+    assert "--mm-encoder-only" not in prefill
+    assert loaded(prefill, "--ec-transfer-config")["ec_role"] == "ec_consumer"
+    assert loaded(prefill, "--limit-mm-per-prompt") == {"image": 0, "video": 0}
+
+
+def test_a_model_with_deepstack_keeps_a_tower_that_it_never_runs():
+    settings = Settings(routing=RoutingSettings(topology="e-pd", local_encode="never"))
+    _, prefill = vllm_specs(settings.routing)
+    arguments = arguments_of(prefill, settings, place(needs_tower=True))
+    assert arguments[arguments.index("--limit-mm-per-prompt") + 1] == '{"image": 1, "video": 0}'
+
+
+def test_a_prefill_server_keeps_its_eyes_where_it_is_the_last_resort():
+    found = lines("e-pd", local_encode="fallback")
+    assert loaded(found["prefill-0"], "--limit-mm-per-prompt") == {"image": 5, "video": 0}
+
+
+def test_whole_servers_neither_take_nor_give_embeddings():
+    assert list(lines("local")) == ["worker-0"]
+    for flags in lines("agg", workers=2).values():
+        assert not {"--ec-transfer-config", "--kv-transfer-config", "--mm-encoder-only"} & set(flags)
+
+
+def test_keys_and_values_go_from_prefill_to_decode():
+    found = lines("e-p-d")
+    assert loaded(found["prefill-0"], "--kv-transfer-config") == {
+        "kv_connector": "NixlConnector", "kv_role": "kv_producer", "kv_buffer_device": "cpu",
+    }  # fmt: skip
+    assert loaded(found["decode-0"], "--kv-transfer-config")["kv_role"] == "kv_consumer"
+    assert "--ec-transfer-config" not in found["decode-0"]
+    assert loaded(found["decode-0"], "--limit-mm-per-prompt")["image"] == 5, "raw pictures may come on the last resort"
+    bare = lines("e-p-d", local_encode="never")
+    assert loaded(bare["decode-0"], "--limit-mm-per-prompt")["image"] == 0
+
+
+@pytest.mark.parametrize(("connector", "transport"), [("shm", "shm"), ("tcp", "tcp"), ("file", "shm")])
+def test_chiasms_connector_gets_its_transport_and_bounds(connector, transport):
+    found = lines(
+        "e-pd", transfer={"connector": connector, "max_bytes": 2**21, "host": "10.0.0.7"}, vllm={"ec_wait_s": 3}
+    )
+    config = loaded(found["prefill-0"], "--ec-transfer-config")
+    assert config["ec_connector_module_path"] == "chiasm.engines.vllm.ec_connector"
+    assert config["ec_connector_extra_config"] == {
+        "transport": transport, "directory": "/ec", "max_bytes": 2**21, "wait_s": 3, "ttl_s": 60.0,
+        "host": "10.0.0.7",
+    }  # fmt: skip
+
+
+def test_vllms_own_example_connector_can_be_had_to_compare():
+    config = loaded(lines(vllm={"ec_connector": "example"})["encode-0"], "--ec-transfer-config")
+    assert config["ec_connector"] == "ECExampleConnector"
+    assert config["ec_connector_extra_config"] == {"shared_storage_path": "/ec"}
+
+
+def test_a_hint_of_sizes_is_what_memory_is_reserved_for():
+    found = lines("agg", vllm={"picture_hint": (640, 480)}, workers=1)
+    assert loaded(found["worker-0"], "--limit-mm-per-prompt")["image"] == {"count": 5, "width": 640, "height": 480}
+
+
+def test_a_model_without_eyes_is_told_nothing_of_media():
+    found = lines("agg", takes_images=False, workers=1)
+    assert not {"--limit-mm-per-prompt", "--allowed-media-domains", "--ec-transfer-config"} & set(found["worker-0"])
+
+
+def test_devices_memory_and_parallelism_are_for_language_models():
+    vllm = {"tensor_parallel": 2, "data_parallel": 3, "kv_cache_bytes": 7, "encoder_memory_share": 0.2}
+    found = lines("e-pd", vllm=vllm, device="cuda")
+    encoder, prefill = found["encode-0"], found["prefill-0"]
+    assert encoder["--gpu-memory-utilization"] == "0.2"
+    assert not {"--tensor-parallel-size", "--kv-cache-memory-bytes"} & set(encoder)
+    assert (prefill["--tensor-parallel-size"], prefill["--data-parallel-size"]) == ("2", "3")
+    assert "--pipeline-parallel-size" not in prefill
+    assert prefill["--kv-cache-memory-bytes"] == "7"
+    assert "--enforce-eager" not in prefill
+
+
+def test_what_the_operator_adds_comes_last_and_only_where_it_belongs():
+    vllm = {"extra_arguments": ("--seed", "1"), "encoder_arguments": ("--x", "e"), "decode_arguments": ("--x", "d")}
+    found = lines("e-p-d", vllm=vllm | {"prefill_arguments": ("--x", "p")})
+    assert {name: flags["--x"] for name, flags in found.items()} == {"encode-0": "e", "prefill-0": "p", "decode-0": "d"}
+    assert all(flags["--seed"] == "1" for flags in found.values())
+
+
+def test_on_cpu_memory_for_keys_and_values_is_whole_gibibytes():
+    settings = Settings(vllm=VllmSettings(kv_cache_bytes=2**30 + 1))
+    assert environment_of(settings, place())["VLLM_CPU_KVCACHE_SPACE"] == "2"
+    assert environment_of(Settings(), place())["VLLM_CPU_KVCACHE_SPACE"] == "1"
+    assert "VLLM_CPU_KVCACHE_SPACE" not in environment_of(settings, place(device="cuda"))
