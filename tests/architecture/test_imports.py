@@ -21,6 +21,7 @@ TORCH_FREE_ROOMS = (
     "scheduling",
     "gateway",
     "routing",
+    "bench",
     "cli",
 )
 

@@ -9,7 +9,7 @@ from tests.architecture.repository import PACKAGE, ROOT, functions, python_files
 MAX_FILE_LINES = 400
 MAX_TEST_FILE_LINES = 600
 MAX_FUNCTION_LINES = 50
-EXCEPTIONS: dict[str, str] = {}
+EXCEPTIONS: dict[str, str] = {"src/chiasm/cli/bench/command.py:bench": "one line for each of its options"}
 """`path` or `path:function` -> why it may be longer."""
 BANNED_NAMES = re.compile(r"(^|_)(utils?|helpers?|common|misc|manager)($|_)|_v\d+$")
 

@@ -1,0 +1,1 @@
+"""What a set of values comes to, how sure that is, and whether it may be summed up at all."""

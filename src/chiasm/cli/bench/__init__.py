@@ -1,0 +1,1 @@
+"""`chiasm bench`: the command, its options, and what it shows while it runs."""
