@@ -1,10 +1,11 @@
-"""The one thing pyproject.toml cannot say in a stable way: the optional C extension."""
+"""The one thing pyproject.toml cannot say in a stable way: the optional C extensions."""
 
 from pathlib import Path
 
 from setuptools import Extension, setup
 
-NATIVE = Path("src/chiasm/engines/embedded/native")
+ENGINE = Path("src/chiasm/engines/embedded/native")
+MEDIA = Path("src/chiasm/media/native")
 FLAGS = [
     "-std=gnu11",
     "-O3",
@@ -14,16 +15,24 @@ FLAGS = [
     "-fno-trapping-math",  # nothing here lets the compiler reorder sums, on which reproducible results rest
 ]
 
+
+def extension(name: str, folder: Path, flags: list[str]) -> Extension:
+    """All C files of a folder as one extension module."""
+    return Extension(
+        name,
+        sorted(map(str, folder.glob("*.c"))),
+        depends=sorted(map(str, (*folder.glob("*.h"), *folder.glob("*.inc")))),
+        extra_compile_args=flags,
+        extra_link_args=["-pthread"],
+        py_limited_api=True,
+        optional=True,  # without compiler or Python headers torch, or Pillow, computes instead
+    )
+
+
 setup(
     ext_modules=[
-        Extension(
-            "chiasm.engines.embedded.decoder._native",
-            sorted(map(str, NATIVE.glob("*.c"))),
-            depends=sorted(map(str, (*NATIVE.glob("*.h"), *NATIVE.glob("*.inc")))),
-            extra_compile_args=FLAGS,
-            extra_link_args=["-pthread"],
-            py_limited_api=True,
-            optional=True,  # without compiler or Python headers the engine computes with torch instead
-        )
+        extension("chiasm.engines.embedded.decoder._native", ENGINE, FLAGS),
+        # weights of a resize must round as Pillow's do
+        extension("chiasm.media.kernels._native", MEDIA, ["-std=gnu11", "-O3", "-ffp-contract=off"]),
     ],
 )

@@ -255,7 +255,7 @@ def reference_inputs(family: str, token_ids: Sequence[int], images: Sequence[Pre
     inputs: dict[str, Any] = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
     if not images:
         return inputs
-    pixels = [torch.from_numpy(image.arrays["pixel_values"]) for image in images]
+    pixels = [torch.from_numpy(image.pixel_values()) for image in images]
     if family.startswith("qwen"):
         image_token = RECIPES[family].config["image_token_id"]
         grids = torch.tensor([image.plan.grid_thw for image in images])

@@ -68,7 +68,7 @@ def test_arrays_are_those_of_the_reference(case):
         image = picture(width, height, seed)
         expected, grid = reference_arrays(case, image)
         prepared = case.ours.prepare(image)
-        ours = prepared.arrays["pixel_values"]
+        ours = prepared.pixel_values()
         assert ours.dtype == expected.dtype == np.float32
         assert np.array_equal(ours, expected), f"{width} x {height}"
         assert grid is None or prepared.plan.grid_thw == tuple(grid), f"{width} x {height}"
@@ -79,7 +79,7 @@ def test_arrays_are_those_of_the_reference(case):
 def test_counts_follow_from_the_size_alone(case):
     width, height = 150, 30
     plan = case.ours.plan(width, height)
-    shape = case.ours.prepare(Image.new("RGB", (width, height))).arrays["pixel_values"].shape
+    shape = case.ours.prepare(Image.new("RGB", (width, height))).pixel_values().shape
     tiles = plan.tiles[0] * plan.tiles[1]
     if plan.grid_thw is not None:
         assert shape[0] == np.prod(plan.grid_thw) == plan.num_embeddings * plan.merge_size**2

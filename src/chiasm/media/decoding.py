@@ -5,14 +5,14 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import Protocol
 
-from chiasm.errors import MediaDecodeError
 from chiasm.media.isolation.pool import ProcessPool
-from chiasm.media.picture.decode import decode_picture
+from chiasm.media.picture.decode import decode_pixels
 from chiasm.media.pixel_budget import PixelBudget
 from chiasm.media.prepare.base import ImagePreparer, PreparedImage
+from chiasm.media.prepare.pixels import require_size
 from chiasm.media.sources import read_source
 from chiasm.observability.receipt import StageClock
-from chiasm.protocol.media import EmbeddingHandle, MediaItem
+from chiasm.protocol.media import EmbeddingHandle, LateSource, MediaItem
 from chiasm.settings import MediaSettings
 
 
@@ -63,7 +63,7 @@ class PictureDecoder:
                 processes also: the decoder crashed, or took too long.
             TransferError: The spool does not have the bytes.
         """
-        assert not isinstance(item.source, EmbeddingHandle)  # an embedding: there is nothing to decode
+        assert not isinstance(item.source, EmbeddingHandle | LateSource)  # an embedding: there is nothing to decode
         loop = asyncio.get_running_loop()
         share = await self._pixels.acquire(item.width * item.height)
 
@@ -104,12 +104,11 @@ class _Here:
             return nullcontext() if clock is None else clock.stage(stage, index)
 
         with span("decode_media"):
-            assert not isinstance(item.source, EmbeddingHandle)
-            image = decode_picture(read_source(item.source, self._settings), self._settings)
-        if image.size != (item.width, item.height):
-            raise MediaDecodeError(f"The picture is {image.size}, but was announced as {(item.width, item.height)}")
+            assert not isinstance(item.source, EmbeddingHandle | LateSource)
+            pixels = decode_pixels(read_source(item.source, self._settings), self._settings)
+        require_size(pixels, (item.width, item.height))
         with span("prepare"):
-            return preparer.prepare(image)
+            return preparer.prepare(pixels)
 
     def close(self) -> None:
         """Nothing is held."""

@@ -27,8 +27,8 @@ class OneTokenPerPixel:
         )
 
     def prepare(self, image):
-        self.prepared.append(image.size)
-        return PreparedImage(self.plan(*image.size), {"pixels": np.asarray(image)})
+        self.prepared.append((image.shape[1], image.shape[0]))
+        return PreparedImage(self.plan(image.shape[1], image.shape[0]), {"pixels": np.asarray(image)})
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ class HandsThrough:
         return ImagePlan(width=width, height=height, num_embeddings=1, num_prompt_tokens=1, resized=(width, height))
 
     def prepare(self, image):
-        return PreparedImage(self.plan(*image.size), self.arrays(image))
+        return PreparedImage(self.plan(image.shape[1], image.shape[0]), self.arrays(image))
 
     def arrays(self, image):
         return {"pixels": np.asarray(image)}

@@ -1,32 +1,31 @@
 """Encoded bytes to an upright RGB picture."""
 
+import numpy as np
 import simplejpeg  # type: ignore[import-untyped]
 from PIL import Image
 
 from chiasm.errors import MediaDecodeError, MediaTooLargeError
+from chiasm.media.kernels.base import Pixels
+from chiasm.media.kernels.registry import kernels
 from chiasm.media.picture.codecs import codec_border, open_picture
 from chiasm.media.picture.colour import to_rgb
 from chiasm.media.picture.header import Header, read_header
 from chiasm.media.picture.jpeg import without_exif
 from chiasm.media.picture.limits import check_header
 from chiasm.media.picture.png import bit_depth
+from chiasm.media.picture.png_pixels import plain_png
 from chiasm.settings import MediaSettings
 
 MAX_JPEG_SCANS = 100
 """A progressive picture has about ten. Each one is a pass over all pixels, in a few bytes if it must be."""
 
-_TRANSPOSE = {
-    2: Image.Transpose.FLIP_LEFT_RIGHT,
-    3: Image.Transpose.ROTATE_180,
-    4: Image.Transpose.FLIP_TOP_BOTTOM,
-    5: Image.Transpose.TRANSPOSE,
-    6: Image.Transpose.ROTATE_270,
-    7: Image.Transpose.TRANSVERSE,
-    8: Image.Transpose.ROTATE_90,
-}
-
 
 def decode_picture(data: bytes, settings: MediaSettings) -> Image.Image:
+    """Return what `decode_pixels` does as a Pillow image, and raise what it raises."""
+    return Image.fromarray(decode_pixels(data, settings))
+
+
+def decode_pixels(data: bytes, settings: MediaSettings) -> Pixels:
     """Return the picture as RGB, rotated as its EXIF data asks, its first frame if it is animated.
 
     Blocks, and releases the interpreter's lock while codecs work. Header and limits are checked here again, since a
@@ -40,27 +39,35 @@ def decode_picture(data: bytes, settings: MediaSettings) -> Image.Image:
     header = read_header(data)
     check_header(header, settings)
     with codec_border(header.format):
-        image = _decode_plain_jpeg(data, header) or _decode_with_pillow(data, header, settings.background)
-        if header.format != "tiff" and header.orientation != 1:  # Pillow itself turns TIFF pictures
-            image = image.transpose(_TRANSPOSE[header.orientation])
-    if image.size != (header.width, header.height):
+        pixels = _decode_quickly(data, header)
+        if pixels is None:
+            pixels = np.asarray(_decode_with_pillow(data, header, settings.background))
+        if header.format != "tiff":  # Pillow itself turns TIFF pictures
+            pixels = kernels().turn(pixels, header.orientation)
+    if pixels.shape[:2] != (header.height, header.width):
         raise MediaDecodeError(f"The {header.format} data has another size than its header states")
-    return image
+    return pixels
 
 
-def _decode_plain_jpeg(data: bytes, header: Header) -> Image.Image | None:
-    """Decode YCbCr and grey JPEG; None leaves other colour spaces, and the verdict on broken data, to Pillow."""
-    if header.format != "jpeg":
-        return None
+def _decode_quickly(data: bytes, header: Header) -> Pixels | None:
+    """Decode what needs no Pillow; None leaves other kinds, and the verdict on broken data, to it."""
+    if header.format == "jpeg":
+        return _plain_jpeg(data, header)
+    return plain_png(data) if header.format == "png" else None
+
+
+def _plain_jpeg(data: bytes, header: Header) -> Pixels | None:
+    """YCbCr and grey; the same bits as Pillow, which uses the same library with a detour."""
     if data.count(b"\xff\xda") > MAX_JPEG_SCANS:
         raise MediaTooLargeError(f"The JPEG data has more than {MAX_JPEG_SCANS} scans")
     try:
         height, width, space, _ = simplejpeg.decode_jpeg_header(data)
         if space not in ("YCbCr", "Gray") or (width, height) != (header.stored_width, header.stored_height):
             return None
-        return Image.fromarray(simplejpeg.decode_jpeg(data, "RGB"))
+        pixels: Pixels = simplejpeg.decode_jpeg(data, "RGB")
     except ValueError:
         return None
+    return pixels
 
 
 def _decode_with_pillow(data: bytes, header: Header, background: tuple[int, int, int]) -> Image.Image:

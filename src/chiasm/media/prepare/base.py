@@ -1,11 +1,14 @@
 """What a preparer promises. One file per image processor; `registry.py` picks by the model's configuration."""
 
-from typing import Protocol
+from typing import Any, Protocol
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
+
+from chiasm.media.kernels.base import Pixels
+from chiasm.media.kernels.registry import kernels
 
 
 class ImagePlan(msgspec.Struct, frozen=True, kw_only=True):
@@ -17,6 +20,7 @@ class ImagePlan(msgspec.Struct, frozen=True, kw_only=True):
         num_prompt_tokens: Tokens the picture takes in the prompt, row and border tokens included.
         grid_thw: Patches (frames, rows, columns) before merging, for models that have a grid.
         merge_size: Patches per embedding along one side.
+        patch_frames: Frames of one patch, for models that have a grid; a picture fills all of them alike.
         tiles: (rows, columns) of the picture's split, without the overview tile; (1, 1) when it is not split.
         resized: (width, height) that the model sees.
     """
@@ -27,15 +31,31 @@ class ImagePlan(msgspec.Struct, frozen=True, kw_only=True):
     num_prompt_tokens: int
     grid_thw: tuple[int, int, int] | None = None
     merge_size: int = 1
+    patch_frames: int = 1
     tiles: tuple[int, int] = (1, 1)
     resized: tuple[int, int]
 
 
 class PreparedImage(msgspec.Struct, frozen=True):
-    """Arrays for the encoder, named as the model's arguments and without a batch dimension."""
+    """Arrays for the encoder, named as the model's arguments and without a batch dimension.
+
+    `pixel_values` are bytes where `table` says what float each of them stands for: an eighth of the memory, and of what
+    goes from process to process. Patches are [patches, 3, side x side], of one frame: all are alike.
+    """
 
     plan: ImagePlan
     arrays: dict[str, NDArray[np.generic]]
+
+    def pixel_values(self) -> NDArray[np.float32]:
+        """The floats that the model's own image processor gives, in its shape."""
+        values: NDArray[Any] = self.arrays["pixel_values"]
+        table: NDArray[Any] | None = self.arrays.get("table")
+        if table is None:
+            return values
+        if self.plan.grid_thw is None:
+            planes = values.reshape(-1, 3, values.shape[-1] * values.shape[-2])
+            return kernels().look_up(planes, table).reshape(values.shape)
+        return kernels().look_up(values, table, self.plan.patch_frames).reshape(len(values), -1)
 
 
 class ImagePreparer(Protocol):
@@ -50,6 +70,6 @@ class ImagePreparer(Protocol):
         """Sizes and counts for a picture of this size. Raises `MediaRefusedError` when the model cannot take it."""
         ...
 
-    def prepare(self, image: Image.Image) -> PreparedImage:
-        """Resize, normalise and lay out an upright RGB picture, bit for bit as the Hugging Face processor does."""
+    def prepare(self, picture: Image.Image | Pixels) -> PreparedImage:
+        """Resize and lay out an upright RGB picture; its floats are the Hugging Face processor's, bit for bit."""
         ...

@@ -4,23 +4,27 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
+import numpy as np
 from PIL import Image
 
 from chiasm.errors import UnsupportedModelError
+from chiasm.media.kernels.base import Pixels
+from chiasm.media.kernels.registry import kernels
 from chiasm.media.prepare.base import ImagePlan, PreparedImage
 from chiasm.media.prepare.pixels import (
     CLIP_MEAN,
     CLIP_STD,
     COMMON_DEFAULTS,
     HALF,
+    filled,
     normalization_table,
-    normalized,
     pixels_of,
     require_aspect_ratio,
     require_supported,
-    resized,
     revision_of,
     settings_of,
+    size_of,
+    squares,
 )
 from chiasm.media.prepare.tower import VisionTower
 
@@ -42,7 +46,7 @@ _SIGLIP: dict[str, Any] = _CLIP | {
 
 
 class ClipPreparer:
-    """`CLIPImageProcessor` before a LLaVA model. Arrays: `pixel_values` float32 [channels, side, side].
+    """`CLIPImageProcessor` before a LLaVA model. Floats: `pixel_values` [channels, side, side].
 
     Resize the shorter side, or both sides, to the wanted length, then cut out the middle.
     """
@@ -89,15 +93,20 @@ class ClipPreparer:
             resized=(self._side, self._side),
         )
 
-    def prepare(self, image: Image.Image) -> PreparedImage:
+    def prepare(self, picture: Image.Image | Pixels) -> PreparedImage:
         """See `ImagePreparer`."""
-        plan = self.plan(*image.size)
+        pixels = pixels_of(picture)
+        plan = self.plan(*size_of(pixels))
         if self._background is not None:
-            image = _filled_to_square(image, self._background)
-        pixels = pixels_of(resized(image, self._scaled(*image.size), self._resample))
-        top, left = ((length - self._side) // 2 for length in pixels.shape[:2])
-        middle = pixels[top : top + self._side, left : left + self._side]
-        return PreparedImage(plan, {"pixel_values": normalized(middle, self._table)})
+            side = max(plan.width, plan.height)
+            pixels = filled((side, side), self._background, pixels)
+        scaled = self._scaled(*size_of(pixels))
+        if scaled != plan.resized:
+            pixels = kernels().resize(pixels, scaled, self._resample)
+            top, left = ((length - self._side) // 2 for length in pixels.shape[:2])
+            pixels = np.ascontiguousarray(pixels[top : top + self._side, left : left + self._side])
+        [square] = squares(pixels, plan.resized, self._resample, self._side)
+        return PreparedImage(plan, {"pixel_values": square, "table": self._table})
 
     def _scaled(self, width: int, height: int) -> tuple[int, int]:
         if not self._shortest_edge:
@@ -139,10 +148,3 @@ def _target(kind: str, size: Mapping[str, int] | int) -> tuple[bool, int]:
 def _background(settings: Mapping[str, Any]) -> tuple[int, int, int]:
     red, green, blue = (int(mean * 255) for mean in settings["image_mean"])
     return red, green, blue
-
-
-def _filled_to_square(image: Image.Image, background: tuple[int, int, int]) -> Image.Image:
-    side = max(image.size)
-    square = Image.new("RGB", (side, side), background)
-    square.paste(image, ((side - image.width) // 2, (side - image.height) // 2))
-    return square

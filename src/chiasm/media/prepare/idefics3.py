@@ -11,17 +11,19 @@ import numpy as np
 from PIL import Image
 
 from chiasm.errors import UnsupportedModelError
+from chiasm.media.kernels.base import Pixels
+from chiasm.media.kernels.registry import kernels
 from chiasm.media.prepare.base import ImagePlan, PreparedImage
 from chiasm.media.prepare.model_files import tokenizer_facts
 from chiasm.media.prepare.pixels import (
     COMMON_DEFAULTS,
     HALF,
     normalization_table,
-    normalized,
     pixels_of,
-    resized,
     revision_of,
     settings_of,
+    size_of,
+    squares,
 )
 
 MAX_SIDE = 4096
@@ -47,7 +49,7 @@ def tile_name(row: int, column: int) -> str:
 
 
 class Idefics3Preparer:
-    """`Idefics3ImageProcessor`, `SmolVLMImageProcessor`. Arrays: `pixel_values` float32 [tiles, channels, side, side].
+    """`Idefics3ImageProcessor`, `SmolVLMImageProcessor`. Floats: `pixel_values` [tiles, channels, side, side].
 
     Tiles of a picture never need padding, so there is no mask: all of it would be true. Names of tiles are tokens in
     SmolVLM's vocabulary and plain text in Idefics3's; counting plain text takes `count_tokens`.
@@ -95,19 +97,17 @@ class Idefics3Preparer:
             resized=size,
         )
 
-    def prepare(self, image: Image.Image) -> PreparedImage:
+    def prepare(self, picture: Image.Image | Pixels) -> PreparedImage:
         """See `ImagePreparer`."""
-        plan = self.plan(*image.size)
-        image = resized(image, self._scaled(*image.size), self._resample)
-        image = resized(image, plan.resized, self._resample)
-        overview = resized(image, (self._side, self._side), self._resample)
-        rows, columns = plan.tiles
-        tiles = [normalized(pixels_of(overview), self._table)]
-        if rows * columns > 1:
-            whole = normalized(pixels_of(image), self._table)
-            cut = whole.reshape(3, rows, self._side, columns, self._side).transpose(1, 3, 0, 2, 4)
-            tiles = [*cut.reshape(rows * columns, 3, self._side, self._side), *tiles]
-        return PreparedImage(plan, {"pixel_values": np.stack(tiles)})
+        pixels = pixels_of(picture)
+        plan = self.plan(*size_of(pixels))
+        pixels = kernels().resize(pixels, self._scaled(plan.width, plan.height), self._resample)
+        # The overview is a reduction of what the tiles show, so that is needed as a picture, too.
+        pixels = kernels().resize(pixels, plan.resized, self._resample)
+        overview = squares(pixels, (self._side, self._side), self._resample, self._side)
+        tiles = squares(pixels, plan.resized, self._resample, self._side)
+        values = overview if math.prod(plan.tiles) == 1 else np.concatenate([tiles, overview])
+        return PreparedImage(plan, {"pixel_values": values, "table": self._table})
 
     def _scaled(self, width: int, height: int) -> tuple[int, int]:
         """The longer side set to `longest_edge`, the shorter one in proportion and even, none above 4096."""

@@ -9,19 +9,22 @@ import numpy as np
 from PIL import Image
 
 from chiasm.errors import UnsupportedModelError
+from chiasm.media.kernels.base import Pixels
+from chiasm.media.kernels.registry import kernels
 from chiasm.media.prepare.base import ImagePlan, PreparedImage
 from chiasm.media.prepare.pixels import (
     CLIP_MEAN,
     CLIP_STD,
     COMMON_DEFAULTS,
+    filled,
     normalization_table,
-    normalized,
     pixels_of,
     require_aspect_ratio,
     require_supported,
-    resized,
     revision_of,
     settings_of,
+    size_of,
+    squares,
 )
 from chiasm.media.prepare.tower import VisionTower
 
@@ -38,7 +41,7 @@ _SHRINK_ABOVE = 1.1
 
 
 class LlavaOnevisionPreparer:
-    """`LlavaOnevisionImageProcessor`. Arrays: `pixel_values` float32 [1 + tiles, channels, side, side].
+    """`LlavaOnevisionImageProcessor`. Floats: `pixel_values` [1 + tiles, channels, side, side].
 
     Every picture is split as if it were the only one of its request, so that its embedding can be reused.
     """
@@ -100,19 +103,14 @@ class LlavaOnevisionPreparer:
             return int(kept_rows // shrink), int(kept_columns // shrink)
         return kept_rows, kept_columns
 
-    def prepare(self, image: Image.Image) -> PreparedImage:
+    def prepare(self, picture: Image.Image | Pixels) -> PreparedImage:
         """See `ImagePreparer`."""
-        plan = self.plan(*image.size)
-        overview = resized(image, (self._side, self._side), self._resample)
-        content = resized(image, _fitted(image.size, plan.resized), self._resample)
-        whole = Image.new("RGB", plan.resized)
-        whole.paste(content, ((whole.width - content.width) // 2, (whole.height - content.height) // 2))
-        rows, columns = plan.tiles
-        tiles = np.empty((1 + rows * columns, 3, self._side, self._side), np.float32)
-        tiles[0] = normalized(pixels_of(overview), self._table)
-        cut = normalized(pixels_of(whole), self._table).reshape(3, rows, self._side, columns, self._side)
-        tiles[1:].reshape(rows, columns, 3, self._side, self._side)[...] = cut.transpose(1, 3, 0, 2, 4)
-        return PreparedImage(plan, {"pixel_values": tiles})
+        pixels = pixels_of(picture)
+        plan = self.plan(*size_of(pixels))
+        overview = squares(pixels, (self._side, self._side), self._resample, self._side)
+        content = kernels().resize(pixels, _fitted(size_of(pixels), plan.resized), self._resample)
+        tiles = squares(filled(plan.resized, (0, 0, 0), content), plan.resized, self._resample, self._side)
+        return PreparedImage(plan, {"pixel_values": np.concatenate([overview, tiles]), "table": self._table})
 
 
 def best_grid(width: int, height: int, grids: Sequence[tuple[int, int]]) -> tuple[int, int]:

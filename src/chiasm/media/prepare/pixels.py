@@ -14,7 +14,9 @@ import PIL
 from numpy.typing import NDArray
 from PIL import Image
 
-from chiasm.errors import MediaRefusedError, UnsupportedModelError
+from chiasm.errors import MediaDecodeError, MediaRefusedError, UnsupportedModelError
+from chiasm.media.kernels.base import Pixels, Table
+from chiasm.media.kernels.registry import kernels
 
 MAX_ASPECT_RATIO = 200
 CLIP_MEAN = [0.48145466, 0.4578275, 0.40821073]
@@ -28,9 +30,6 @@ COMMON_DEFAULTS: dict[str, Any] = {
     "do_normalize": True,
 }
 """What every image processor assumes when its configuration is silent."""
-
-Table = NDArray[np.float32]
-"""[3, 256]: the float for each value of each of the channels R, G, B."""
 
 
 def settings_of(kind: str, processor: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
@@ -69,6 +68,7 @@ def normalization_table(settings: Mapping[str, Any]) -> Table:
     if settings["do_normalize"]:
         mean, std = (_per_channel(settings[name]) for name in ("image_mean", "image_std"))
         table = (table - mean) / std
+    table.setflags(write=False)  # it is part of every picture that it prepares
     return table
 
 
@@ -77,23 +77,37 @@ def _per_channel(value: float | Sequence[float]) -> NDArray[np.float32]:
     return np.array(channels, dtype=np.float32)[:, None]
 
 
-def normalized(pixels: NDArray[np.uint8], table: Table) -> NDArray[np.float32]:
-    """[height, width, 3] to [3, height, width] floats."""
-    out = np.empty((3, *pixels.shape[:2]), np.float32)
-    for channel in range(3):
-        np.take(table[channel], pixels[..., channel], out=out[channel], mode="clip")
+def pixels_of(picture: Image.Image | Pixels) -> Pixels:
+    """The pixels of an RGB picture, read-only."""
+    if isinstance(picture, np.ndarray):
+        return np.ascontiguousarray(picture)
+    assert picture.mode == "RGB", f"preparers take RGB pictures, not {picture.mode}"
+    return np.asarray(picture)
+
+
+def size_of(pixels: Pixels) -> tuple[int, int]:
+    """Width and height."""
+    return pixels.shape[1], pixels.shape[0]
+
+
+def require_size(pixels: Pixels, size: tuple[int, int]) -> None:
+    """Raise `MediaDecodeError` when a picture is not of the size that was announced."""
+    if size_of(pixels) != size:
+        raise MediaDecodeError(f"The picture is {size_of(pixels)}, but was announced as {size}")
+
+
+def squares(pixels: Pixels, size: tuple[int, int], resample: int, side: int) -> NDArray[np.uint8]:
+    """Resize, then cut into [squares, 3, side, side], from left to right, then down."""
+    return kernels().patches(pixels, size, resample, side).reshape(-1, 3, side, side)
+
+
+def filled(size: tuple[int, int], color: tuple[int, int, int], pixels: Pixels) -> Pixels:
+    """A picture of this size and colour with another one in its middle."""
+    out = np.empty((size[1], size[0], 3), np.uint8)
+    out[...] = color
+    top, left = (size[1] - pixels.shape[0]) // 2, (size[0] - pixels.shape[1]) // 2
+    out[top : top + pixels.shape[0], left : left + pixels.shape[1]] = pixels
     return out
-
-
-def pixels_of(image: Image.Image) -> NDArray[np.uint8]:
-    """[height, width, 3], read-only, of an RGB picture."""
-    assert image.mode == "RGB", f"preparers take RGB pictures, not {image.mode}"
-    return np.asarray(image)
-
-
-def resized(image: Image.Image, size: tuple[int, int], resample: int) -> Image.Image:
-    """Resize to (width, height); a picture of that size already is returned as it is, as Pillow would copy it."""
-    return image if image.size == size else image.resize(size, resample=Image.Resampling(resample))
 
 
 def require_aspect_ratio(width: int, height: int) -> None:

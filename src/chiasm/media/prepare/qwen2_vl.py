@@ -5,10 +5,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
 from PIL import Image
 
+from chiasm.media.kernels.base import Pixels
+from chiasm.media.kernels.registry import kernels
 from chiasm.media.prepare.base import ImagePlan, PreparedImage
 from chiasm.media.prepare.pixels import (
     CLIP_MEAN,
@@ -17,9 +17,9 @@ from chiasm.media.prepare.pixels import (
     normalization_table,
     pixels_of,
     require_aspect_ratio,
-    resized,
     revision_of,
     settings_of,
+    size_of,
 )
 
 DEFAULTS: dict[str, Any] = COMMON_DEFAULTS | {
@@ -49,7 +49,7 @@ def smart_resize(width: int, height: int, factor: int, min_pixels: int, max_pixe
 
 
 class Qwen2VLPreparer:
-    """`Qwen2VLImageProcessor`. Arrays: `pixel_values` float32 [patches, channels x frames x patch x patch]."""
+    """`Qwen2VLImageProcessor`. Floats: `pixel_values` [patches, channels x frames x patch x patch]."""
 
     def __init__(self, directory: Path, processor: Mapping[str, Any], model: Mapping[str, Any]) -> None:
         del directory, model  # the processor's own configuration says it all
@@ -82,29 +82,16 @@ class Qwen2VLPreparer:
             num_prompt_tokens=num_embeddings,
             grid_thw=(1, rows, columns),
             merge_size=self._merge,
+            patch_frames=self._frames,
             resized=size,
         )
 
-    def prepare(self, image: Image.Image) -> PreparedImage:
+    def prepare(self, picture: Image.Image | Pixels) -> PreparedImage:
         """See `ImagePreparer`."""
-        plan = self.plan(*image.size)
-        pixels = pixels_of(resized(image, plan.resized, self._resample))
-        return PreparedImage(plan, {"pixel_values": self._patches(pixels)})
-
-    def _patches(self, pixels: NDArray[np.uint8]) -> NDArray[np.float32]:
-        """Lay out [height, width, 3] as rows of patches, the patches of one merged square next to each other."""
-        patch, merge, frames = self._patch, self._merge, self._frames
-        rows, columns = pixels.shape[0] // patch, pixels.shape[1] // patch
-        out = np.empty((rows * columns, 3, frames, patch * patch), np.float32)
-        # One element is one line of a patch, so that the transposing copy below moves whole lines.
-        line = f"V{4 * patch}"
-        lines = out.view(line).reshape(rows // merge, columns // merge, merge, merge, 3, frames, patch)
-        for channel in range(3):
-            values = np.take(self._table[channel], pixels[..., channel], mode="clip").view(line)
-            squares = values.reshape(rows // merge, merge, patch, columns // merge, merge).transpose(0, 3, 1, 4, 2)
-            for frame in range(frames):
-                lines[:, :, :, :, channel, frame] = squares
-        return out.reshape(rows * columns, -1)
+        pixels = pixels_of(picture)
+        plan = self.plan(*size_of(pixels))
+        patches = kernels().patches(pixels, plan.resized, self._resample, self._patch, self._merge)
+        return PreparedImage(plan, {"pixel_values": patches, "table": self._table})
 
 
 def _limit(processor: Mapping[str, Any], size: Mapping[str, Any], name: str, edge: str, default: int) -> int:

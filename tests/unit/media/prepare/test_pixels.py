@@ -8,9 +8,7 @@ from PIL import Image
 from chiasm.media.prepare.pixels import (
     COMMON_DEFAULTS,
     normalization_table,
-    normalized,
     pixels_of,
-    resized,
     revision_of,
 )
 from chiasm.media.prepare.qwen2_vl import Qwen2VLPreparer
@@ -35,21 +33,6 @@ def test_the_table_maps_black_and_white():
 )
 def test_the_table_leaves_out_what_is_turned_off(changes, white):
     assert normalization_table(SETTINGS | changes)[:, 255].tolist() == [white] * 3
-
-
-def test_every_value_is_looked_up_in_its_channel():
-    pixels = np.stack([np.arange(256), np.arange(256)[::-1], np.full(256, 7)], -1).astype(np.uint8)[None]
-    table = normalization_table(SETTINGS)
-    ours = normalized(pixels, table)
-    assert np.array_equal(ours[0, 0], table[0])
-    assert np.array_equal(ours[1, 0], table[1][::-1])
-    assert np.array_equal(ours[2, 0], np.full(256, table[2][7]))
-
-
-def test_a_picture_of_the_right_size_is_not_resized():
-    image = Image.new("RGB", (5, 7))
-    assert resized(image, (5, 7), 3) is image
-    assert resized(image, (7, 5), 3).size == (7, 5)
 
 
 def test_only_rgb_is_taken():

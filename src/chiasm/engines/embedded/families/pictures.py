@@ -70,5 +70,5 @@ class PictureFamily:
 
 def pixel_values(images: Sequence[PreparedImage], vision: Any) -> torch.Tensor:
     """All pictures' `pixel_values` joined along the first dimension, where and as the vision model computes."""
-    values = [torch.from_numpy(image.arrays["pixel_values"]) for image in images]
+    values = [torch.from_numpy(image.pixel_values()) for image in images]
     return torch.cat(values).to(vision.device, vision.dtype)

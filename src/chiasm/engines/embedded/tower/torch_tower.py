@@ -56,5 +56,5 @@ class TorchTower:
 
 def joined_patches(images: Sequence[PreparedImage]) -> torch.Tensor:
     """All pictures' patches [patches, channels x frames x side x side]."""
-    values = [torch.from_numpy(image.arrays["pixel_values"]) for image in images]
+    values = [torch.from_numpy(image.pixel_values()) for image in images]
     return values[0] if len(values) == 1 else torch.cat(values)

@@ -1,0 +1,20 @@
+from typing import Any
+
+def resize(
+    source: Any,
+    width: int,
+    height: int,
+    channels: int,
+    out_width: int,
+    out_height: int,
+    filter: int,  # noqa: A002
+    target: Any,
+    patch: int,
+    merge: int,
+    passes: str,
+    /,
+) -> None: ...
+def look_up(source: Any, table: Any, count: int, plane: int, frames: int, target: Any, /) -> None: ...
+def turn(source: Any, width: int, height: int, channels: int, orientation: int, target: Any, /) -> None: ...
+def unfilter(source: Any, width: int, height: int, channels: int, target: Any, /) -> None: ...
+def names() -> tuple[str, ...]: ...

@@ -1,0 +1,68 @@
+"""The loops over pixels in C."""
+
+from typing import ClassVar, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from chiasm.media.kernels import _native
+from chiasm.media.kernels.base import Pixels, Table
+from chiasm.media.kernels.plain import PlainKernels
+
+_FILTERS = (1, 2, 3)
+"""LANCZOS, BILINEAR, BICUBIC. The others are left to Pillow: no model asks for them."""
+
+
+class NativeKernels(PlainKernels):
+    """See `Kernels`. `passes` other than "auto" are for tests."""
+
+    name: ClassVar[str] = "native"
+
+    def __init__(self, passes: Literal["auto", "avx2", "generic"] = "auto") -> None:
+        self._passes = passes
+
+    def resize(self, pixels: Pixels, size: tuple[int, int], resample: int) -> Pixels:
+        """See `Kernels`."""
+        height, width = pixels.shape[:2]
+        if (width, height) == size or resample not in _FILTERS:
+            return super().resize(pixels, size, resample)
+        out = np.empty((size[1], size[0], 3), np.uint8)
+        _native.resize(pixels, width, height, 3, *size, resample, out, 0, 1, self._passes)
+        return out
+
+    def patches(
+        self, pixels: Pixels, size: tuple[int, int], resample: int, patch: int, merge: int = 1
+    ) -> NDArray[np.uint8]:
+        """See `Kernels`."""
+        if resample not in _FILTERS:
+            pixels = super().resize(pixels, size, resample)
+            resample = _FILTERS[0]  # of a picture that has its size already
+        height, width = pixels.shape[:2]
+        out = np.empty((size[0] // patch * (size[1] // patch), 3, patch**2), np.uint8)
+        _native.resize(pixels, width, height, 3, *size, resample, out, patch, merge, self._passes)
+        return out
+
+    def look_up(self, samples: NDArray[np.uint8], table: Table, frames: int = 1) -> NDArray[np.float32]:
+        """See `Kernels`."""
+        count, _, plane = samples.shape
+        out = np.empty((count, 3, frames, plane), np.float32)
+        _native.look_up(samples, table, count, plane, frames, out)
+        return out
+
+    def turn(self, pixels: Pixels, orientation: int) -> Pixels:
+        """See `Kernels`."""
+        if orientation == 1:
+            return pixels
+        height, width = pixels.shape[:2]
+        out = np.empty((width, height, 3) if orientation >= 5 else (height, width, 3), np.uint8)
+        _native.turn(pixels, width, height, 3, orientation, out)
+        return out
+
+    def unfilter(self, rows: bytes, size: tuple[int, int], num_channels: int) -> Pixels | None:
+        """See `Kernels`."""
+        out = np.empty((size[1], size[0], 3), np.uint8)
+        try:
+            _native.unfilter(rows, *size, num_channels, out)
+        except ValueError:
+            return None
+        return out

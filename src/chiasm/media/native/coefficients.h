@@ -1,0 +1,29 @@
+/* Weights of Pillow's antialiased resize: fixed point with 22 bits behind the point, one run of source pixels for each
+ * output pixel. Our own statement of its arithmetic; tests compare it with Pillow bit for bit. */
+#ifndef CHIASM_COEFFICIENTS_H
+#define CHIASM_COEFFICIENTS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define PRECISION 22
+#define LOW_BITS 11
+#define GROUP 4 /* taps of one SIMD step */
+
+/* As Pillow numbers them. */
+enum { LANCZOS = 1, BILINEAR = 2, BICUBIC = 3 };
+
+typedef struct {
+    long size;      /* output pixels */
+    long taps;      /* room for each, a multiple of GROUP; those beyond `counts` are 0 */
+    int32_t *first; /* [size] first source pixel */
+    int32_t *counts; /* [size] */
+    int32_t *weights; /* [size, taps] */
+    int16_t *halves;  /* [size, taps / GROUP, 2, GROUP] weights >> LOW_BITS, then their low bits */
+} coefficients;
+
+/* False when there is no memory. `filter` is one of the above. */
+bool coefficients_make(coefficients *c, int filter, long from, long to);
+void coefficients_free(coefficients *c);
+
+#endif

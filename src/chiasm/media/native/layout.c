@@ -1,0 +1,61 @@
+#include "layout.h"
+
+#include <string.h>
+
+void rows_sink(void *layout, long y, const uint8_t *row) {
+    const rows_layout *l = layout;
+    memcpy(l->out + y * l->width * 3, row, (size_t)l->width * 3);
+}
+
+static inline void planes(const uint8_t *pixels, long count, long plane, uint8_t *out) {
+    for (long i = 0; i < count; i++)
+        for (long channel = 0; channel < 3; channel++) out[channel * plane + i] = pixels[3 * i + channel];
+}
+
+void patches_sink(void *layout, long y, const uint8_t *row) {
+    const patches_layout *l = layout;
+    const long patch = l->patch, merge = l->merge, patch_row = y / patch;
+    const long squares = patch_row / merge * (l->columns / merge);
+    for (long column = 0; column < l->columns; column++, row += 3 * patch) {
+        const long inside = patch_row % merge * merge + column % merge;
+        const long number = (squares + column / merge) * merge * merge + inside;
+        uint8_t *out = l->out + number * 3 * l->stride + y % patch * patch;
+        /* constants for the usual sizes let the compiler unroll */
+        if (patch == 14) planes(row, 14, l->stride, out);
+        else if (patch == 16) planes(row, 16, l->stride, out);
+        else planes(row, patch, l->stride, out);
+    }
+}
+
+void look_up(const uint8_t *bytes, const float *table, long count, long plane, long frames, float *out) {
+    for (long number = 0; number < 3 * count; number++, bytes += plane) {
+        const float *values = table + number % 3 * 256;
+        for (long i = 0; i < plane; i++) out[i] = values[bytes[i]];
+        for (long frame = 1; frame < frames; frame++)
+            memcpy(out + frame * plane, out, (size_t)plane * sizeof *out);
+        out += frames * plane;
+    }
+}
+
+#define BLOCK 32
+
+/* In blocks, so that neither the rows read nor those written leave the cache. */
+void turn(const picture *from, int orientation, uint8_t *out) {
+    const long width = from->width, height = from->height, channels = from->channels;
+    const bool is_lying = orientation >= 5;
+    const bool flips_x = orientation == 2 || orientation == 3 || orientation == 7 || orientation == 8;
+    const bool flips_y = orientation == 3 || orientation == 4 || orientation == 6 || orientation == 7;
+    for (long top = 0; top < height; top += BLOCK)
+        for (long left = 0; left < width; left += BLOCK) {
+            const long bottom = top + BLOCK < height ? top + BLOCK : height;
+            const long right = left + BLOCK < width ? left + BLOCK : width;
+            for (long y = top; y < bottom; y++) {
+                const uint8_t *source = from->pixels + (y * width + left) * channels;
+                const long to_y = flips_y ? height - 1 - y : y;
+                for (long x = left; x < right; x++, source += channels) {
+                    const long to_x = flips_x ? width - 1 - x : x;
+                    memcpy(out + 3 * (is_lying ? to_x * height + to_y : to_y * width + to_x), source, 3);
+                }
+            }
+        }
+}

@@ -1,0 +1,28 @@
+/* Where pixels go: rows of a picture, patches of a vision tower, planes of floats. */
+#ifndef CHIASM_LAYOUT_H
+#define CHIASM_LAYOUT_H
+
+#include "resize.h"
+
+typedef struct {
+    uint8_t *out; /* [height, width, 3] */
+    long width;
+} rows_layout;
+
+void rows_sink(void *layout, long y, const uint8_t *row);
+
+typedef struct {
+    uint8_t *out; /* [patches, 3, stride], of which patch x patch samples are written; patches of a square together */
+    long columns, patch, merge;
+    long stride;
+} patches_layout;
+
+void patches_sink(void *layout, long y, const uint8_t *row);
+
+/* `count` times [3, plane] bytes to [3, frames, plane] floats, by a table [3, 256] of floats. */
+void look_up(const uint8_t *bytes, const float *table, long count, long plane, long frames, float *out);
+
+/* A picture turned as EXIF orientation 2 .. 8 asks; `out` is [height, width, 3] after turning. */
+void turn(const picture *from, int orientation, uint8_t *out);
+
+#endif

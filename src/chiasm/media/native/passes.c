@@ -1,0 +1,61 @@
+#include "passes.h"
+
+#include <string.h>
+
+extern const passes avx2_passes;
+
+static inline uint8_t rounded(int32_t sum) {
+    sum = (sum + (1 << (PRECISION - 1))) >> PRECISION;
+    return (uint8_t)(sum < 0 ? 0 : sum > 255 ? 255 : sum);
+}
+
+static void across(
+    const coefficients *c, int channels, int rows, const uint8_t *const *sources, uint8_t *const *targets) {
+    for (int row = 0; row < rows; row++) {
+        uint8_t *target = targets[row];
+        for (long at = 0; at < c->size; at++, target += 3) {
+            const uint8_t *source = sources[row] + (long)c->first[at] * channels;
+            const int32_t *weights = c->weights + at * c->taps;
+            int32_t red = 0, green = 0, blue = 0;
+            for (long tap = 0; tap < c->counts[at]; tap++, source += channels) {
+                red += source[0] * weights[tap];
+                green += source[1] * weights[tap];
+                blue += source[2] * weights[tap];
+            }
+            target[0] = rounded(red);
+            target[1] = rounded(green);
+            target[2] = rounded(blue);
+        }
+    }
+}
+
+#define STRIP 256
+
+void down_rest(
+    const coefficients *c, long at, const uint8_t *const *sources, long start, long bytes, uint8_t *target) {
+    int32_t sums[STRIP];
+    for (; start < bytes; start += STRIP) {
+        const long length = bytes - start < STRIP ? bytes - start : STRIP;
+        memset(sums, 0, sizeof sums);
+        for (long tap = 0; tap < c->counts[at]; tap++) {
+            const uint8_t *source = sources[tap] + start;
+            const int32_t weight = c->weights[at * c->taps + tap];
+            for (long i = 0; i < length; i++) sums[i] += source[i] * weight;
+        }
+        for (long i = 0; i < length; i++) target[start + i] = rounded(sums[i]);
+    }
+}
+
+static void down(const coefficients *c, long at, const uint8_t *const *sources, long bytes, uint8_t *target) {
+    down_rest(c, at, sources, 0, bytes, target);
+}
+
+const passes generic_passes = {"generic", across, down};
+
+const passes *find_passes(void) {
+#if defined(__x86_64__) && defined(__GNUC__)
+    __builtin_cpu_init();
+    if (__builtin_cpu_supports("avx2")) return &avx2_passes;
+#endif
+    return &generic_passes;
+}

@@ -1,0 +1,112 @@
+/* Weights have more than 16 bits, the multiplier for pairs of 16-bit numbers takes no more: each weight is two halves,
+ * and the sum of the upper ones, shifted, plus the sum of the lower ones is the whole sum to the bit. */
+#if defined(__x86_64__) && defined(__GNUC__)
+#ifndef __clang__
+#pragma GCC target("avx2")
+#define AVX2
+#else
+#define AVX2 __attribute__((target("avx2")))
+#endif
+#include <immintrin.h>
+
+#include "passes.h"
+
+/* Two pixels' samples of one channel next to each other, as 16-bit numbers: pixels 0 and 1 in the lower half of the
+ * register, 2 and 3 in the upper one. */
+#define PAIRS(p, q, r)                                                                                              \
+    _mm256_setr_epi8(                                                                                               \
+        0, -1, p, -1, 1, -1, p + 1, -1, 2, -1, p + 2, -1, -1, -1, -1, -1, q, -1, r, -1, q + 1, -1, r + 1, -1, q + 2, \
+        -1, r + 2, -1, -1, -1, -1, -1)
+
+AVX2 static inline void store_pixel(uint8_t *target, __m256i high, __m256i low) {
+    const __m256i both = _mm256_add_epi32(_mm256_slli_epi32(high, LOW_BITS), low);
+    __m128i sum = _mm_add_epi32(_mm256_castsi256_si128(both), _mm256_extracti128_si256(both, 1));
+    sum = _mm_srai_epi32(_mm_add_epi32(sum, _mm_set1_epi32(1 << (PRECISION - 1))), PRECISION);
+    sum = _mm_packus_epi16(_mm_packs_epi32(sum, sum), sum);
+    const uint32_t pixel = (uint32_t)_mm_cvtsi128_si32(sum);
+    target[0] = (uint8_t)pixel;
+    target[1] = (uint8_t)(pixel >> 8);
+    target[2] = (uint8_t)(pixel >> 16);
+}
+
+AVX2 static inline void across_rows(
+    const coefficients *c, int channels, int rows, const uint8_t *const *sources, uint8_t *const *targets) {
+    const __m256i pairs = channels == 3 ? PAIRS(3, 6, 9) : PAIRS(4, 8, 12);
+    const __m256i spread = _mm256_setr_epi8(
+        0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3, -1, -1, -1, -1, 4, 5, 6, 7, 4, 5, 6, 7, 4, 5, 6, 7, -1, -1, -1, -1);
+    for (long at = 0; at < c->size; at++) {
+        const int16_t *halves = c->halves + at * c->taps * 2;
+        const long offset = (long)c->first[at] * channels, used = (c->counts[at] + GROUP - 1) / GROUP;
+        __m256i high[MAX_ROWS], low[MAX_ROWS];
+        for (int row = 0; row < rows; row++) high[row] = low[row] = _mm256_setzero_si256();
+        for (long group = 0; group < used; group++, halves += 2 * GROUP) {
+            const __m256i both = _mm256_broadcastsi128_si256(_mm_loadu_si128((const void *)halves));
+            const __m256i upper = _mm256_shuffle_epi8(both, spread);
+            const __m256i lower = _mm256_shuffle_epi8(_mm256_srli_si256(both, 2 * GROUP), spread);
+            for (int row = 0; row < rows; row++) {
+                const void *source = sources[row] + offset + group * GROUP * channels;
+                const __m256i pixels =
+                    _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(_mm_loadu_si128(source)), pairs);
+                high[row] = _mm256_add_epi32(high[row], _mm256_madd_epi16(pixels, upper));
+                low[row] = _mm256_add_epi32(low[row], _mm256_madd_epi16(pixels, lower));
+            }
+        }
+        for (int row = 0; row < rows; row++) store_pixel(targets[row] + 3 * at, high[row], low[row]);
+    }
+}
+
+/* With constants for channels and rows, the compiler keeps all sums in registers. */
+AVX2 static void across(
+    const coefficients *c, int channels, int rows, const uint8_t *const *sources, uint8_t *const *targets) {
+    if (rows == MAX_ROWS && channels == 3) across_rows(c, 3, MAX_ROWS, sources, targets);
+    else if (rows == MAX_ROWS) across_rows(c, 4, MAX_ROWS, sources, targets);
+    else
+        for (int row = 0; row < rows; row++)
+            if (channels == 3) across_rows(c, 3, 1, sources + row, targets + row);
+            else across_rows(c, 4, 1, sources + row, targets + row);
+}
+
+#define STEP 32
+
+AVX2 static inline __m256i packed(const __m256i *high, const __m256i *low) {
+    const __m256i half = _mm256_set1_epi32(1 << (PRECISION - 1));
+    __m256i sums[4];
+    for (int i = 0; i < 4; i++) {
+        sums[i] = _mm256_add_epi32(_mm256_slli_epi32(high[i], LOW_BITS), low[i]);
+        sums[i] = _mm256_srai_epi32(_mm256_add_epi32(sums[i], half), PRECISION);
+    }
+    return _mm256_packus_epi16(_mm256_packs_epi32(sums[0], sums[1]), _mm256_packs_epi32(sums[2], sums[3]));
+}
+
+AVX2 static void down(const coefficients *c, long at, const uint8_t *const *sources, long bytes, uint8_t *target) {
+    const long count = c->counts[at];
+    const int32_t *weights = c->weights + at * c->taps;
+    const __m256i zero = _mm256_setzero_si256();
+    long start = 0;
+    for (; start + STEP <= bytes; start += STEP) {
+        __m256i high[4] = {zero, zero, zero, zero}, low[4] = {zero, zero, zero, zero};
+        for (long tap = 0; tap < count; tap += 2) {
+            const bool is_pair = tap + 1 < count;
+            const int32_t one = weights[tap], two = is_pair ? weights[tap + 1] : 0;
+            const int32_t mask = (1 << LOW_BITS) - 1;
+            const __m256i upper = _mm256_set1_epi32(
+                (int32_t)((uint32_t)(uint16_t)(one >> LOW_BITS) | (uint32_t)(two >> LOW_BITS) << 16));
+            const __m256i lower = _mm256_set1_epi32((one & mask) | (two & mask) << 16);
+            const __m256i a = _mm256_loadu_si256((const void *)(sources[tap] + start));
+            const __m256i b = is_pair ? _mm256_loadu_si256((const void *)(sources[tap + 1] + start)) : zero;
+            const __m256i left = _mm256_unpacklo_epi8(a, b), right = _mm256_unpackhi_epi8(a, b);
+            const __m256i samples[4] = {
+                _mm256_unpacklo_epi8(left, zero), _mm256_unpackhi_epi8(left, zero), _mm256_unpacklo_epi8(right, zero),
+                _mm256_unpackhi_epi8(right, zero)};
+            for (int i = 0; i < 4; i++) {
+                high[i] = _mm256_add_epi32(high[i], _mm256_madd_epi16(samples[i], upper));
+                low[i] = _mm256_add_epi32(low[i], _mm256_madd_epi16(samples[i], lower));
+            }
+        }
+        _mm256_storeu_si256((void *)(target + start), packed(high, low));
+    }
+    down_rest(c, at, sources, start, bytes, target);
+}
+
+const passes avx2_passes = {"avx2", across, down};
+#endif

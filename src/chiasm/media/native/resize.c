@@ -1,0 +1,124 @@
+#include "resize.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct {
+    const picture *from;
+    const passes *passes;
+    long width, height;
+    coefficients across, down; /* without weights where a side keeps its length */
+    uint8_t *padded;           /* MAX_ROWS rows like the source's, with slack behind them */
+    uint8_t *ring;             /* `ring_rows` rows between the passes, and one for what comes out */
+    long ring_rows, ring_row_bytes;
+    const uint8_t **sources;   /* of one vertical step */
+} work;
+
+static bool work_make(work *w, int filter, bool is_down_first) {
+    const picture *from = w->from;
+    const long row_bytes = from->width * from->channels;
+    if (w->width != from->width && !coefficients_make(&w->across, filter, from->width, w->width)) return false;
+    if (w->height != from->height && !coefficients_make(&w->down, filter, from->height, w->height)) return false;
+    const long taps = w->down.size ? w->down.taps : 1;
+    w->ring_rows = is_down_first ? MAX_ROWS : taps + MAX_ROWS;
+    w->ring_row_bytes = 3 * w->width + SLACK_BYTES;
+    w->padded = calloc(MAX_ROWS, (size_t)(row_bytes + SLACK_BYTES));
+    w->ring = malloc((size_t)(w->ring_rows + 1) * (size_t)w->ring_row_bytes);
+    w->sources = malloc(sizeof *w->sources * (size_t)taps);
+    return w->padded && w->ring && w->sources;
+}
+
+static void work_free(work *w) {
+    coefficients_free(&w->across);
+    coefficients_free(&w->down);
+    free(w->padded);
+    free(w->ring);
+    free((void *)w->sources);
+}
+
+static uint8_t *ring_row(const work *w, long y) { return w->ring + y % w->ring_rows * w->ring_row_bytes; }
+
+static const uint8_t *source_row(const work *w, long y) {
+    return w->from->pixels + y * w->from->width * w->from->channels;
+}
+
+static void packed(const uint8_t *source, long pixels, int channels, uint8_t *target) {
+    if (channels == 3) {
+        memcpy(target, source, (size_t)pixels * 3);
+        return;
+    }
+    for (long i = 0; i < pixels; i++) memcpy(target + 3 * i, source + 4 * i, 3);
+}
+
+/* Source rows y .. y + count - 1 in their output width, to `targets`. */
+static void make_across(const work *w, const uint8_t *const *rows, int count, uint8_t *const *targets) {
+    if (w->across.size) w->passes->across(&w->across, w->from->channels, count, rows, targets);
+    else
+        for (int i = 0; i < count; i++) packed(rows[i], w->width, w->from->channels, targets[i]);
+}
+
+/* `rows` of the source; copied where reading behind them would leave it. */
+static int take_rows(const work *w, long y, const uint8_t **rows) {
+    const long bytes = w->from->width * w->from->channels, total = bytes * w->from->height;
+    const int count = (int)(w->from->height - y < MAX_ROWS ? w->from->height - y : MAX_ROWS);
+    for (int i = 0; i < count; i++) {
+        rows[i] = source_row(w, y + i);
+        if ((y + i + 1) * bytes + SLACK_BYTES <= total) continue;
+        rows[i] = memcpy(w->padded + i * (bytes + SLACK_BYTES), rows[i], (size_t)bytes);
+    }
+    return count;
+}
+
+/* Fewer source rows than output rows would be made, so each is narrowed once, as it is needed. */
+static void across_first(work *w, row_sink sink, void *layout) {
+    uint8_t *out = w->ring + w->ring_rows * w->ring_row_bytes;
+    long done = w->down.size ? w->down.first[0] : 0;
+    for (long y = 0; y < w->height; y++) {
+        const long first = w->down.size ? w->down.first[y] : y, count = w->down.size ? w->down.counts[y] : 1;
+        while (done < first + count) {
+            const uint8_t *rows[MAX_ROWS];
+            uint8_t *targets[MAX_ROWS];
+            const int taken = take_rows(w, done, rows);
+            for (int i = 0; i < taken; i++) targets[i] = ring_row(w, done + i);
+            make_across(w, rows, taken, targets);
+            done += taken;
+        }
+        if (!w->down.size) {
+            sink(layout, y, ring_row(w, y));
+            continue;
+        }
+        for (long tap = 0; tap < count; tap++) w->sources[tap] = ring_row(w, first + tap);
+        w->passes->down(&w->down, y, w->sources, 3 * w->width, out);
+        sink(layout, y, out);
+    }
+}
+
+static void down_first(work *w, row_sink sink, void *layout) {
+    const long bytes = w->from->width * w->from->channels;
+    for (long y = 0; y < w->height; y += MAX_ROWS) {
+        const int count = (int)(w->height - y < MAX_ROWS ? w->height - y : MAX_ROWS);
+        const uint8_t *rows[MAX_ROWS];
+        uint8_t *targets[MAX_ROWS];
+        for (int i = 0; i < count; i++) {
+            for (long tap = 0; tap < w->down.counts[y + i]; tap++)
+                w->sources[tap] = source_row(w, w->down.first[y + i] + tap);
+            uint8_t *row = w->padded + i * (bytes + SLACK_BYTES);
+            w->passes->down(&w->down, y + i, w->sources, bytes, row);
+            rows[i] = row;
+            targets[i] = ring_row(w, y + i);
+        }
+        make_across(w, rows, count, targets);
+        for (int i = 0; i < count; i++) sink(layout, y + i, targets[i]);
+    }
+}
+
+bool resize(const picture *from, long width, long height, int filter, const passes *p, row_sink sink, void *layout) {
+    work w = {.from = from, .passes = p, .width = width, .height = height};
+    /* Pillow 13 begins with the pass that makes fewer pixels, by this rule; the rounding between them tells. */
+    const bool is_down_first = height < from->height && from->height - height > 2 * (from->width - width);
+    const bool is_made = work_make(&w, filter, is_down_first);
+    if (is_made && is_down_first) down_first(&w, sink, layout);
+    else if (is_made) across_first(&w, sink, layout);
+    work_free(&w);
+    return is_made;
+}

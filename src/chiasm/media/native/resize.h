@@ -1,0 +1,19 @@
+/* Pillow's resize of RGB pictures, row by row: each finished row goes straight to whoever lays it out. */
+#ifndef CHIASM_RESIZE_H
+#define CHIASM_RESIZE_H
+
+#include "passes.h"
+
+typedef struct {
+    const uint8_t *pixels; /* [height, width, channels], contiguous */
+    long width, height;
+    int channels; /* 3, or 4 of which the fourth is left out */
+} picture;
+
+/* Takes output row `y`, 3 x width bytes that are valid during the call. */
+typedef void (*row_sink)(void *layout, long y, const uint8_t *row);
+
+/* False when there is no memory; the sink may have seen rows by then. */
+bool resize(const picture *from, long width, long height, int filter, const passes *p, row_sink sink, void *layout);
+
+#endif
