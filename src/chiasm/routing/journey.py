@@ -88,7 +88,12 @@ class Journey:
             return self._parts.policy.plan(job, view)
         except (EngineDeadError, HandleExpiredError) as error:
             self._ladder.nobody_left(error)
-            return self._parts.policy.plan(msgspec.structs.replace(job, failed=frozenset()), view)
+            again = msgspec.structs.replace(
+                job,
+                failed=frozenset(self._ladder.failed),
+                failed_encoders=frozenset(self._ladder.failed_encoders),
+            )
+            return self._parts.policy.plan(again, view)
 
     def _job(self) -> Job:
         return Job(

@@ -126,6 +126,10 @@ class Ladder:
         if self.failed and isinstance(self._last, TransferError | EngineStepError):
             self.failed.clear()
             return
+        is_lost = isinstance(planning, HandleExpiredError) and isinstance(self._last, HandleExpiredError)
+        if is_lost and self.failed_encoders and not self.local_only:
+            self.failed_encoders.clear()  # they made it; that it was gone when it was wanted says little about them
+            return
         is_exhausted = isinstance(planning, HandleExpiredError) and not isinstance(self._last, OverloadedError)
         raise planning if self._last is None or is_exhausted else self._last
 

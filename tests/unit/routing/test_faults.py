@@ -226,6 +226,24 @@ def test_a_stumble_of_the_only_worker_is_forgiven_once():
     run(main())
 
 
+def test_an_embedding_that_was_gone_is_made_again_by_the_only_encoder():
+    async def main():
+        workers = {"e0": ("encode",), "pd0": ("prefill", "decode")}
+        async with serving("e-pd", workers, local_encode="never") as fleet:
+            fleet["e0"].faults["encode"] = ["lose"]
+            request = ask("which", picture("a"), timeout_s=TIMEOUT_S)
+            outcome = await outcome_of(fleet, request)
+            assert outcome.words == expected_answer(request)
+            assert [(stage, code) for stage, _, code in outcome.attempts] == [
+                ("encode", "ok"), ("prefill", "embedding_unavailable"), ("encode", "ok"), ("prefill", "ok"),
+            ]  # fmt: skip
+            fleet["e0"].faults["encode"] = ["lose"] * 3
+            again = await outcome_of(fleet, ask("which", picture("b"), request_id="r2", timeout_s=TIMEOUT_S))
+            assert again.error.code == "embedding_unavailable"
+
+    run(main())
+
+
 def test_a_worker_that_is_full_is_not_asked_again():
     async def main():
         async with serving("agg", {"w0": ("encode", "prefill", "decode")}) as fleet:
