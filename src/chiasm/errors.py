@@ -36,6 +36,7 @@ ChiasmError
       UnsupportedModelError
     EngineStepError
     EngineDeadError
+  PluginError
   RequestCancelledError
 """
 
@@ -241,6 +242,12 @@ class EngineDeadError(EngineError):
 
     code = "engine_dead"
     retryable = True
+
+
+class PluginError(ChiasmError):
+    """Code that was plugged in failed; the message names it."""
+
+    code = "plugin_failed"
 
 
 class RequestCancelledError(ChiasmError):

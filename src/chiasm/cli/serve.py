@@ -43,6 +43,13 @@ def serve(  # noqa: PLR0913 - one parameter is one option
     encoders: Annotated[int | None, typer.Option(help="Encoders of e-pd and e-p-d.", show_default="1")] = None,
     prefills: Annotated[int | None, typer.Option(help="Prefill workers of e-pd and e-p-d.", show_default="1")] = None,
     decodes: Annotated[int | None, typer.Option(help="Decode workers of e-p-d.", show_default="1")] = None,
+    task: Annotated[
+        str | None,
+        typer.Option(
+            help="generate, embed, classify, token_classify, late_interaction or yes_no.",
+            show_default="what the model's files say",
+        ),
+    ] = None,
     config_file: ConfigFile = None,
     overrides: Overrides = None,
     log_level: Annotated[str | None, typer.Option(help="debug, info, warning or error.", show_default="info")] = None,
@@ -60,6 +67,10 @@ def serve(  # noqa: PLR0913 - one parameter is one option
 
       chiasm serve ./Qwen2.5-VL-3B-Instruct --port 9000 --set engine.max_running=8
 
+      chiasm serve ./all-MiniLM-L6-v2                (embeddings and scores; see docs/pooling.md)
+
+      chiasm serve ./Qwen3-Reranker-0.6B --task yes_no
+
       chiasm serve --topology auto
 
       chiasm serve --engine vllm --model ./Qwen2.5-VL-3B-Instruct --topology e-pd --set vllm.python=/opt/vllm/bin/python
@@ -76,6 +87,7 @@ def serve(  # noqa: PLR0913 - one parameter is one option
         engine__kind=engine,
         gateway__host=host,
         gateway__port=port,
+        pooling__task=task,
         routing__topology=topology,
         routing__workers=int(workers) if workers and workers.isdigit() else None,
         vllm__workers_file=workers if workers and not workers.isdigit() else None,
@@ -110,8 +122,27 @@ def _serve(settings: "Settings", *, as_json: bool) -> None:
 
 def _print_welcome(server: "LocalServer", took_s: float, *, has_keys: bool) -> None:
     typer.echo(f"{server.model} is served on {server.address} (ready after {took_s:.1f} s; Ctrl+C stops it)")
+    if server.tasks:
+        _print_pooling(server, has_keys=has_keys)
+        return
     key = " --api-key KEY" if has_keys else ""
     typer.echo(f'Try:  chiasm ask --server {server.address}{key} picture.png "What is in the picture?"')
     header = " -H 'Authorization: Bearer KEY'" if has_keys else ""
     body = '{"messages": [{"role": "user", "content": "Hello"}]}'
     typer.echo(f"      curl {server.address}/v1/chat/completions{header} -d '{body}'")
+
+
+_EXAMPLES = {
+    "embed": ("/v1/embeddings", '{"input": "Hello"}'),
+    "score": ("/rerank", '{"query": "What is Paris?", "documents": ["A city", "A fish"]}'),
+    "classify": ("/classify", '{"input": "Hello"}'),
+    "token_embed": ("/pooling", '{"task": "token_embed", "input": "Hello"}'),
+    "token_classify": ("/pooling", '{"task": "token_classify", "input": "Hello"}'),
+}
+
+
+def _print_pooling(server: "LocalServer", *, has_keys: bool) -> None:
+    header = " -H 'Authorization: Bearer KEY'" if has_keys else ""
+    for number, task in enumerate(server.tasks):
+        path, body = _EXAMPLES[task]
+        typer.echo(f"{'      ' if number else 'Try:  '}curl {server.address}{path}{header} -d '{body}'")

@@ -10,20 +10,25 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from chiasm.asgi.auth import Authentication
+from chiasm.asgi.auth import OPEN_PATHS, Authentication
 from chiasm.errors import ChiasmError
+from chiasm.gateway.console.routes import console_paths, console_routes
 from chiasm.gateway.exchange.endpoint import GenerationEndpoint
 from chiasm.gateway.openai.chat import ChatDialect
 from chiasm.gateway.openai.completions import CompletionDialect
+from chiasm.gateway.pooling.routes import pooling_app_endpoints
 from chiasm.gateway.routes.debug import DebugRoutes
 from chiasm.gateway.routes.health import HealthRoutes
 from chiasm.gateway.routes.json_response import json_response
 from chiasm.gateway.routes.models import ModelRoutes
 from chiasm.gateway.routes.openapi import openapi
+from chiasm.gateway.routes.state import StateRoutes
 from chiasm.gateway.state import Gateway, Ingest
 from chiasm.protocol.openai.errors import error_body, error_headers, fault_body, status_of
 from chiasm.protocol.worker import Worker
-from chiasm.settings import GatewaySettings
+from chiasm.settings import GatewaySettings, PoolingSettings
+
+_POOLING = PoolingSettings()
 
 
 class _Application(Starlette):
@@ -38,20 +43,25 @@ class _Application(Starlette):
         await (super().__call__ if direct is None else direct)(scope, receive, send)
 
 
-def create_app(worker: Worker, ingest: Ingest, settings: GatewaySettings) -> Starlette:
+def create_app(
+    worker: Worker, ingest: Ingest, settings: GatewaySettings, pooling: PoolingSettings = _POOLING
+) -> Starlette:
     """Build the application. The caller owns worker and ingest and closes them after the server has stopped.
 
     `app.state.gateway` is the `chiasm.gateway.state.Gateway`; its `drain` begins a graceful stop.
     """
     gateway = Gateway(worker, ingest, settings)
-    endpoints = {
+    endpoints: dict[str, ASGIApp] = {
         "/v1/chat/completions": GenerationEndpoint(gateway, ChatDialect()),
         "/v1/completions": GenerationEndpoint(gateway, CompletionDialect()),
+        **pooling_app_endpoints(gateway, pooling),
     }
     app = _Application(
         {path: Authentication(endpoint, settings.api_keys) for path, endpoint in endpoints.items()},
         routes=[*(Route(path, end, methods=["POST"]) for path, end in endpoints.items()), *_routes(gateway)],
-        middleware=[Middleware(Authentication, api_keys=settings.api_keys)],
+        middleware=[
+            Middleware(Authentication, api_keys=settings.api_keys, open_paths=OPEN_PATHS | console_paths())
+        ],
         exception_handlers={HTTPException: _http_fault, ChiasmError: _error, Exception: _internal},
     )
     app.router.redirect_slashes = False  # a path has one spelling
@@ -70,7 +80,9 @@ def _routes(gateway: Gateway) -> list[Route]:
         Route("/metrics", health.metrics),
         Route("/debug/receipts", debug.receipts),
         Route("/debug/receipts/{id}", debug.receipt),
+        Route("/debug/state", StateRoutes(gateway).state),
         Route("/openapi.json", openapi),
+        *console_routes(),
     ]
 
 

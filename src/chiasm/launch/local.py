@@ -3,7 +3,7 @@
 import asyncio
 import signal
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 
 import uvloop
@@ -13,6 +13,7 @@ from chiasm.gateway.state import Ingest
 from chiasm.launch.backend import Backend
 from chiasm.launch.engine import Progress, start_worker
 from chiasm.launch.memory import settle
+from chiasm.launch.pooling import PoolingInProcess, wants_pooling
 from chiasm.launch.server import address_of, bind, serve_app
 from chiasm.media.ingest import MediaIngest
 from chiasm.protocol.worker import Worker
@@ -58,6 +59,8 @@ def start_backend(settings: Settings, progress: Progress) -> Backend:
         from chiasm.launch.vllm.crew import VllmCrew
 
         return WorkerFleet(settings, progress, VllmCrew(settings))
+    if wants_pooling(settings):
+        return PoolingInProcess(settings, progress)
     if settings.routing.topology == "local":
         return InProcess(settings, progress)
     from chiasm.launch.fleet import WorkerFleet
@@ -99,10 +102,15 @@ class LocalServer:
         """Whether the model has eyes."""
         return self._backend.takes_images
 
+    @property
+    def tasks(self) -> Sequence[str]:
+        """What the model does other than generating; empty where it generates."""
+        return self._backend.tasks if isinstance(self._backend, PoolingInProcess) else ()
+
     async def serve(self, stop: asyncio.Event, on_ready: Callable[[], None]) -> None:
         """Serve until `stop` is set; drains, then closes everything. May be called once."""
         async with self._backend.opened() as (worker, ingest):
-            app = create_app(worker, ingest, self._settings.gateway)
+            app = create_app(worker, ingest, self._settings.gateway, self._settings.pooling)
             await serve_app(app, app.state.gateway, self._listener, self._settings.gateway, stop, on_ready)
 
 

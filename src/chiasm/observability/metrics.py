@@ -25,13 +25,14 @@ class GatewayMetrics:
     def __init__(self, levels: Levels, worker_levels: Levels, worker_totals: Levels) -> None:
         """Take callables that return name -> value: what gateway and worker hold now, and the worker's counts."""
         self.registry = CollectorRegistry()
+        self._all_counters: list[Counter] = []
         self._children: dict[tuple[Counter | Histogram, tuple[str, ...]], Counter | Histogram] = {}
         self.registry.register(_Levels(levels, worker_levels, worker_totals))
         self._received = self._counter("requests_received", "Requests that reached an endpoint.", ["endpoint"])
         self._ended = self._counter("requests", "Requests that ended.", ["endpoint", "outcome"])
         self._ttft_s = self._histogram("ttft_seconds", "Arrival to first token.", ["endpoint"])
         self._e2e_s = self._histogram("e2e_seconds", "Arrival to end of finished requests.", ["endpoint"])
-        self._stage_s = self._histogram("stage_seconds", "Time to first token charged to a stage.", ["stage"])
+        self._stage_s = self._histogram("stage_seconds", "Time to first token, or to the answer, charged to a stage.", ["stage"])
         self._items = self._counter("media_items", "Media items of requests.")
         self._prompt_tokens = self._counter("prompt_tokens", "Prompt tokens of finished requests.")
         self._visual_tokens = self._counter("visual_tokens", "Of the prompt tokens, those of pictures.")
@@ -48,6 +49,7 @@ class GatewayMetrics:
         self._child(self._ended, endpoint, receipt.outcome).inc()
         if receipt.ttft_s is not None:
             self._child(self._ttft_s, endpoint).observe(receipt.ttft_s)
+        if receipt.ttft_s is not None or receipt.outcome == "finished":
             for stage, seconds in receipt.stages_s.items():
                 self._child(self._stage_s, stage).observe(seconds)
         if receipt.outcome == "finished":
@@ -63,6 +65,23 @@ class GatewayMetrics:
             if count:
                 counter.inc(count)
 
+    def totals(self) -> dict[str, float]:
+        """The counters, without their prefix and summed over labels."""
+        return {name: sum(value for _, value in samples) for name, samples in self._counters()}
+
+    def outcomes(self) -> dict[str, float]:
+        """Requests that ended, by outcome."""
+        found: dict[str, float] = {}
+        for labels, value in dict(self._counters())["requests"]:
+            found[labels["outcome"]] = found.get(labels["outcome"], 0.0) + value
+        return found
+
+    def _counters(self) -> Iterator[tuple[str, list[tuple[dict[str, str], float]]]]:
+        for counter in self._all_counters:
+            for family in counter.collect():
+                samples = [(one.labels, one.value) for one in family.samples if one.name.endswith("_total")]
+                yield family.name.removeprefix("chiasm_"), samples
+
     def _child(self, metric: Labelled, *labels: str) -> Labelled:
         """`metric.labels`, remembered: finding a child costs the library more than counting does."""
         key = (metric, labels)
@@ -72,7 +91,9 @@ class GatewayMetrics:
         return cast("Labelled", child)
 
     def _counter(self, name: str, meaning: str, labels: list[str] | None = None) -> Counter:
-        return Counter(f"chiasm_{name}", meaning, labels or [], registry=self.registry)
+        counter = Counter(f"chiasm_{name}", meaning, labels or [], registry=self.registry)
+        self._all_counters.append(counter)
+        return counter
 
     def _histogram(self, name: str, meaning: str, labels: list[str]) -> Histogram:
         return Histogram(f"chiasm_{name}", meaning, labels, registry=self.registry, buckets=_LATENCY_S)

@@ -22,6 +22,10 @@ STAGES = (
     "transfer",  # embedding from producer to consumer
     "prefill_queue",  # waiting for a slot and for step budget
     "prefill",  # steps that computed this prompt
+    "tokenize",  # texts to tokens, where nothing is generated
+    "pool_queue",  # waiting for a batch
+    "forward",  # batches that computed this request's inputs
+    "post",  # vectors and logits to what was asked for
     "kv_transfer",  # keys and values from the prefilling to the decoding worker
     "first_token",  # sampling to the first event leaving the gateway
 )

@@ -16,6 +16,10 @@ class GatewaySettings(Section, frozen=True, kw_only=True):
     api_keys: Annotated[
         tuple[str, ...], Meta(description="Accepted bearer keys; none means no authentication. Never printed.")
     ] = ()
+    admin_keys: Annotated[
+        tuple[str, ...],
+        Meta(description="Bearer keys that open /admin/, and nothing else; none closes it. Never printed."),
+    ] = ()
     cache_scope: Annotated[
         Literal["tenant", "shared"],
         Meta(description="Who may find what a request left in caches: callers with the same API key, or with any."),
@@ -122,6 +126,9 @@ class EngineSettings(Section, frozen=True, kw_only=True):
     embedding_cache_bytes: Annotated[int, Meta(ge=0, description="Encoded pictures kept for reuse; 0: none.")] = (
         256 * 2**20
     )
+    embedding_ttl_s: Annotated[
+        float, Meta(ge=0, description="Time after which an encoded picture is not reused any more; 0: no limit.")
+    ] = 0.0
     max_held_embedding_bytes: Annotated[
         int, Meta(ge=1, description="Embeddings in use by running and waiting requests; more get 429.")
     ] = 2 * 2**30
@@ -134,6 +141,47 @@ class EngineSettings(Section, frozen=True, kw_only=True):
     pack_weights: Annotated[
         bool, Meta(description="Reorder weights for oneDNN in the torch decoder; costs start-up time.")
     ] = True
+
+
+class PoolingSettings(Section, frozen=True, kw_only=True):
+    """Embedding, classifying and scoring. Model, dtype and threads are those of the engine section."""
+
+    task: Annotated[
+        Literal["auto", "generate", "embed", "classify", "token_classify", "late_interaction", "yes_no"],
+        Meta(
+            description="What the model is served for; auto: what its files say. yes_no: a language model that says "
+            "whether a document answers a query."
+        ),
+    ] = "auto"
+    pooling: Annotated[
+        Literal["auto", "cls", "last", "mean", "step"],
+        Meta(description="Which tokens' states count; auto: what the model's files say."),
+    ] = "auto"
+    max_tokens: Annotated[int, Meta(ge=0, description="Longest input; 0: what the model's files say.")] = 0
+    max_inputs: Annotated[int, Meta(ge=1, description="Inputs, documents or pairs in one request.")] = 2048
+    max_batch_tokens: Annotated[
+        int, Meta(ge=1, description="Tokens computed together; one input may exceed it alone.")
+    ] = 1024
+    max_waiting_tokens: Annotated[int, Meta(ge=1, description="Tokens that may wait; more get 429.")] = 1_000_000
+    max_delay_s: Annotated[
+        float, Meta(ge=0, description="How long a request may be passed over by those with fewer tokens.")
+    ] = 0.1
+    logit_mean: Annotated[
+        float | None, Meta(description="Taken off logits before activation; none: the model's own.")
+    ] = None
+    logit_sigma: Annotated[
+        float | None, Meta(description="What logits are divided by after that; none: the model's own.")
+    ] = None
+    step_token: Annotated[str, Meta(description="With pooling 'step': the token whose states count.")] = ""
+    yes_token: Annotated[str, Meta(description="Answer of a yes_no model that counts for a document.")] = "yes"
+    no_token: Annotated[str, Meta(description="Answer that counts against it.")] = "no"
+    instruction: Annotated[str, Meta(description="What a yes_no model is told to judge by.")] = (
+        "Given a web search query, retrieve relevant passages that answer the query"
+    )
+    io_processors: Annotated[
+        tuple[str, ...],
+        Meta(description="Processors that /pooling offers, by entry-point name; none: those of Chiasm's that fit."),
+    ] = ()
 
 
 class TransferSettings(Section, frozen=True, kw_only=True):
@@ -180,10 +228,17 @@ class RoutingSettings(Section, frozen=True, kw_only=True):
         Literal["round_robin", "least_work", "content", "adaptive"],
         Meta(description="How a worker is chosen; adaptive predicts finish times from measured stage costs."),
     ] = "adaptive"
+    max_candidates: Annotated[
+        int, Meta(ge=2, description="Workers of a kind looked at for one request; of more, so many at random.")
+    ] = 32
     forward: Annotated[
         Literal["metadata", "raw"],
         Meta(description="What prefill gets of encoded media: metadata only, or the media again (to compare)."),
     ] = "metadata"
+    overlap: Annotated[
+        Literal["auto", "always", "never"],
+        Meta(description="Whether prompts are computed while later pictures are encoded; auto: where that should pay."),
+    ] = "auto"
     max_encode_attempts: Annotated[
         int, Meta(ge=1, le=8, description="Encoders tried for one item before it is encoded locally or refused.")
     ] = 2
@@ -215,6 +270,7 @@ class Settings(Section, frozen=True, kw_only=True):
     gateway: GatewaySettings = GatewaySettings()
     media: MediaSettings = MediaSettings()
     engine: EngineSettings = EngineSettings()
+    pooling: PoolingSettings = PoolingSettings()
     transfer: TransferSettings = TransferSettings()
     routing: RoutingSettings = RoutingSettings()
     vllm: VllmSettings = VllmSettings()

@@ -44,6 +44,11 @@ class Account:
                     now_s = self.clock.now_s()
                     self._ttft_s = min(now_s, max((s.end_s for s in spans if s.stage == "prefill"), default=now_s))
 
+    def add_pooled(self, spans: Iterable[Span], num_tokens: int) -> None:
+        """Take the end of a request that generates nothing: the worker's spans, and the tokens of its inputs."""
+        self.clock.spans.extend(span.shifted(self._dispatched_s) for span in spans)
+        self.usage = _sum(self.usage, Usage(num_prompt_tokens=num_tokens, num_output_tokens=0))
+
     def receipt(self, outcome: str) -> Receipt:
         """The receipt as of now. Without a first token, the stages are those of the whole time."""
         e2e_s = self.clock.now_s()

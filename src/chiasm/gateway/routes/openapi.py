@@ -7,7 +7,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from chiasm import __version__
+from chiasm.gateway.pooling.routes import BODIES
 from chiasm.gateway.routes.json_response import json_response
+from chiasm.gateway.routes.state import ServerState
 from chiasm.observability.receipt import Receipt
 from chiasm.protocol.openai.chat import ChatCompletionRequest
 from chiasm.protocol.openai.completions import CompletionRequest
@@ -15,10 +17,12 @@ from chiasm.protocol.openai.models import ErrorBody, ModelCard, ModelList
 from chiasm.protocol.openai.responses import ChatChunk, ChatCompletion, Completion
 
 _REF = "#/components/schemas/{name}"
-_POSTS: dict[str, tuple[type, type, type]] = {
+_POSTS: dict[str, tuple[type, ...]] = {
     "/v1/chat/completions": (ChatCompletionRequest, ChatCompletion, ChatChunk),
     "/v1/completions": (CompletionRequest, Completion, Completion),
+    **BODIES,
 }
+"""Path -> request, whole answer, and where there are streams the type of their events."""
 _GETS: dict[str, tuple[str, type | None]] = {
     "/v1/models": ("Models served here", ModelList),
     "/v1/models/{id}": ("One model", ModelCard),
@@ -28,6 +32,7 @@ _GETS: dict[str, tuple[str, type | None]] = {
     "/metrics": ("Prometheus metrics", None),
     "/debug/receipts": ("Receipts of recent requests", None),
     "/debug/receipts/{id}": ("Receipt of one request", Receipt),
+    "/debug/state": ("State of the fleet, requests and counters", ServerState),
     "/openapi.json": ("This document", None),
 }
 DESCRIBED_PATHS = frozenset(_POSTS) | frozenset(_GETS)
@@ -64,9 +69,10 @@ def document() -> dict[str, Any]:
 _ID = {"name": "id", "in": "path", "required": True, "schema": {"type": "string"}}
 
 
-def _post(row: tuple[type, type, type], schema_of: dict[type, Any]) -> dict[str, Any]:
-    request, response, chunk = (schema_of[kind] for kind in row)
-    content = {"application/json": {"schema": response}, "text/event-stream": {"schema": chunk}}
+def _post(row: tuple[type, ...], schema_of: dict[type, Any]) -> dict[str, Any]:
+    request, *answers = (schema_of[kind] for kind in row)
+    forms = ("application/json", "text/event-stream")
+    content = {form: {"schema": answer} for form, answer in zip(forms, answers, strict=False)}
     body = {"required": True, "content": {"application/json": {"schema": request}}}
     return {"post": {"requestBody": body, "responses": _responses(content, schema_of)}}
 

@@ -35,6 +35,7 @@ STATUS = {
     "unsupported_model": 500,
     "engine_step_failed": 500,
     "engine_dead": 503,
+    "plugin_failed": 500,
     "cancelled": 499,
 }
 """Code -> HTTP status. 499, as other servers have it: the client closed the connection, nobody reads the answer."""

@@ -1,0 +1,56 @@
+"""Several texts end to end."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+
+import torch
+
+from chiasm.engines.pooling.attention import Runs, runs_of
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """One input, tokenized. `type_ids` tell the texts of a pair apart, for models that want to know."""
+
+    ids: tuple[int, ...]
+    type_ids: tuple[int, ...] | None = None
+
+
+@dataclass(frozen=True)
+class PackedBatch:
+    """Inputs end to end in one row.
+
+    Attributes:
+        ids: [tokens].
+        positions: [tokens], from 0 in every input.
+        type_ids: [tokens], or None where no input has any.
+        ends: Cumulative lengths without the leading 0: input i is `ends[i - 1]` to `ends[i]`.
+        lengths: Of the inputs.
+        runs: Neighbours of the same length.
+    """
+
+    ids: torch.Tensor
+    positions: torch.Tensor
+    type_ids: torch.Tensor | None
+    ends: tuple[int, ...]
+    lengths: list[int]
+    runs: Runs
+
+
+def pack(inputs: Sequence[Tokens]) -> PackedBatch:
+    """Lay inputs end to end in the order given; equal lengths next to each other are computed together."""
+    lengths = [len(one.ids) for one in inputs]
+    assert all(lengths), "an input without tokens"
+    type_ids = None
+    if any(one.type_ids for one in inputs):
+        rows = (one.type_ids or (0,) * len(one.ids) for one in inputs)
+        type_ids = torch.tensor([number for row in rows for number in row])
+    return PackedBatch(
+        ids=torch.tensor([number for one in inputs for number in one.ids]),
+        positions=torch.cat([torch.arange(length) for length in lengths]),
+        type_ids=type_ids,
+        ends=tuple(accumulate(lengths)),
+        lengths=lengths,
+        runs=runs_of(lengths),
+    )

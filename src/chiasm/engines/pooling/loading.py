@@ -1,0 +1,116 @@
+"""A model directory to a backbone that takes packed rows, and its head."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from huggingface_hub.errors import StrictDataclassError
+from safetensors import SafetensorError
+from torch import nn
+from transformers import (
+    AutoConfig,
+    AutoModel,
+    AutoModelForCausalLM,
+    AutoModelForSequenceClassification,
+    AutoModelForTokenClassification,
+)
+from transformers.utils import logging
+
+from chiasm.engines.pooling.attention import IMPLEMENTATION
+from chiasm.engines.pooling.heads import Head, answer_head, classification_head, projection_head
+from chiasm.errors import EngineStartError
+from chiasm.pooling.model_files import PoolingModel
+
+
+@dataclass
+class LoadedPooler:
+    """Weights in memory.
+
+    Attributes:
+        backbone: transformers' model without a head.
+        head: Applied in float32 to pooled rows, or to token rows of models that pool none.
+        width: Of what comes out of it.
+        has_type_ids: Whether the backbone tells the texts of a pair apart.
+        first_position: What position 0 of a text is called by the model's embeddings.
+    """
+
+    backbone: Any
+    head: Head
+    width: int
+    has_type_ids: bool
+    first_position: int
+
+
+def load_pooler(
+    directory: Path, model: PoolingModel, dtype: torch.dtype, answers: tuple[int, int] | None = None
+) -> LoadedPooler:
+    """Read configuration and weights. `answers` are the token ids of yes and no, for a model of that shape.
+
+    Raises:
+        EngineStartError: Something is missing; the message names it.
+    """
+    config = _configuration(directory)
+    if model.shape == "yes_no":
+        assert answers is not None, "a yes/no model knows its answers"
+        whole = _weights(AutoModelForCausalLM, directory, config, dtype)
+        backbone, head, width = whole.base_model, answer_head(whole.lm_head.weight, *answers), 1
+    elif model.shape in ("sequence_classifier", "token_classifier"):
+        kind = (
+            AutoModelForSequenceClassification
+            if model.shape == "sequence_classifier"
+            else AutoModelForTokenClassification
+        )
+        whole = _weights(kind, directory, config, dtype)
+        backbone = getattr(whole, whole.base_model_prefix)
+        inner_pooler = _taken_pooler(backbone)
+        head, width = classification_head(whole, inner_pooler), len(model.labels)
+    else:
+        backbone = _weights(AutoModel, directory, config, dtype)
+        _taken_pooler(backbone)
+        head, projected = projection_head(directory, model)
+        width = projected or config.hidden_size
+    has_types = getattr(config, "type_vocab_size", 0) > 1
+    offset = int(config.pad_token_id) + 1 if model.model_type in ("roberta", "xlm-roberta", "camembert") else 0
+    return LoadedPooler(backbone, head, width, has_types, offset)
+
+
+def _taken_pooler(backbone: Any) -> nn.Module | None:
+    """Take BERT's own pooler out of the backbone, which would apply it to the first text of a row only."""
+    inner: nn.Module | None = getattr(backbone, "pooler", None)
+    if inner is not None:
+        backbone.pooler = None
+    return inner
+
+
+def _configuration(directory: Path) -> Any:
+    try:
+        return AutoConfig.from_pretrained(directory, local_files_only=True)
+    except (OSError, ValueError, TypeError, KeyError, StrictDataclassError) as error:
+        raise EngineStartError(f"Cannot read config.json of {directory.name}: {error}") from error
+
+
+def _weights(kind: Any, directory: Path, config: Any, dtype: torch.dtype) -> Any:
+    logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    try:
+        model, report = kind.from_pretrained(
+            directory,
+            config=config,
+            dtype=dtype,
+            local_files_only=True,
+            use_safetensors=True,
+            output_loading_info=True,
+            attn_implementation=IMPLEMENTATION,
+        )
+    except (OSError, ValueError, RuntimeError, KeyError, SafetensorError) as error:
+        raise EngineStartError(
+            f"Cannot load the weights of {directory.name}: {error}", hint="The directory needs *.safetensors files"
+        ) from error
+    needed = kind is not AutoModel
+    missing = sorted(name for name in report["missing_keys"] if needed or not name.startswith("pooler."))
+    if missing:
+        raise EngineStartError(
+            f"{len(missing)} tensors are missing from the weights of {directory.name}, the first is {missing[0]}",
+            hint="Download the model again",
+        )
+    return model.eval().requires_grad_(requires_grad=False)

@@ -1,0 +1,108 @@
+"""Tokens in, vectors and logits out: one forward pass over a packed batch."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from chiasm.engines.pooling.batch import PackedBatch, Tokens, pack
+from chiasm.engines.pooling.loading import load_pooler
+from chiasm.engines.pooling.poolers import pooler, token_rows
+from chiasm.pooling.model_files import PoolingModel
+
+Array = NDArray[np.float32]
+Rows = Literal["pooled", "tokens"]
+"""What is wanted of an input: one row, or one per token."""
+
+
+@dataclass(frozen=True)
+class PoolingInput:
+    """One input of a batch."""
+
+    tokens: Tokens
+    rows: Rows = "pooled"
+
+
+class PoolingRunner:
+    """Owns the weights. Used by one thread at a time."""
+
+    def __init__(
+        self,
+        directory: Path,
+        model: PoolingModel,
+        *,
+        dtype: torch.dtype,
+        step_token_id: int | None = None,
+        answers: tuple[int, int] | None = None,
+    ) -> None:
+        """Load the model. `answers` are the token ids of yes and no. Raises `EngineStartError`."""
+        self._model = model
+        self._step_token_id = step_token_id
+        self._loaded = load_pooler(directory, model, dtype, answers)
+        pools = model.pooling not in ("all", "step")
+        self._pool = pooler(model.pooling) if pools else None
+
+    @property
+    def width(self) -> int:
+        """Of a row that comes out."""
+        return self._loaded.width
+
+    @torch.inference_mode()
+    def run(self, inputs: Sequence[PoolingInput]) -> list[Array]:
+        """Compute inputs together; raw rows, float32, [width] or [tokens, width] each, in order.
+
+        They are laid end to end by length; no result depends on the company beyond rounding of matrix products.
+        """
+        order = sorted(range(len(inputs)), key=lambda index: len(inputs[index].tokens.ids))
+        batch = pack([inputs[index].tokens for index in order])
+        hidden = self._hidden(batch)
+        wanted = [inputs[index].rows for index in order]
+        found: list[Array] = [np.empty(0, np.float32)] * len(inputs)
+        pooled = self._pooled(hidden, batch) if "pooled" in wanted else None
+        tokens = self._tokens(hidden, batch) if "tokens" in wanted else None
+        for place, (index, rows) in enumerate(zip(order, wanted, strict=True)):
+            part = pooled[place] if pooled is not None and rows == "pooled" else None
+            found[index] = part if part is not None else _one(tokens, place)
+        return found
+
+    def _hidden(self, batch: PackedBatch) -> torch.Tensor:
+        """[tokens, hidden_size] after the backbone's last layer."""
+        extra = {}
+        if self._loaded.has_type_ids:
+            type_ids = batch.type_ids if batch.type_ids is not None else torch.zeros_like(batch.ids)
+            extra["token_type_ids"] = type_ids[None]
+        if self._model.is_causal:
+            extra["use_cache"] = False  # type: ignore[assignment]
+        out = self._loaded.backbone(
+            input_ids=batch.ids[None],
+            position_ids=(batch.positions + self._loaded.first_position)[None],
+            runs=batch.runs,
+            **extra,
+        )
+        hidden: torch.Tensor = out.last_hidden_state[0]
+        return hidden
+
+    def _pooled(self, hidden: torch.Tensor, batch: PackedBatch) -> Array:
+        assert self._pool is not None, "this model pools nothing; its tasks say so"
+        return _array(self._loaded.head(self._pool(hidden, batch)))
+
+    def _tokens(self, hidden: torch.Tensor, batch: PackedBatch) -> list[Array]:
+        rows = token_rows(hidden, batch, self._step_token_id if self._model.pooling == "step" else None)
+        if self._model.shape == "embedder":  # dense layers after pooling are for pooled rows
+            return [_array(part) for part in rows]
+        return [_array(self._loaded.head(part)) for part in rows]
+
+
+def _one(tokens: list[Array] | None, place: int) -> Array:
+    assert tokens is not None
+    return tokens[place]
+
+
+def _array(values: torch.Tensor) -> Array:
+    """A copy that outlives the batch: rows of a large buffer would keep all of it."""
+    found: Array = values.float().numpy().copy()
+    return found

@@ -1,0 +1,187 @@
+"""Texts, pairs and token ids to what the model reads."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tokenizers import Encoding, Tokenizer
+
+from chiasm.engines.pooling.batch import Tokens
+from chiasm.errors import ContextLengthError, EngineStartError, InvalidRequestError
+from chiasm.pooling.model_files import PoolingModel
+from chiasm.pooling.truncation import pair_lengths
+from chiasm.protocol.pooling.work import PairInput, PoolInput, PoolParams, TextInput, TokenPlace, TokensInput
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """One input, tokenized."""
+
+    tokens: Tokens
+    is_truncated: bool
+    places: tuple[TokenPlace, ...] = ()
+
+
+@dataclass(frozen=True)
+class PairTemplate:
+    """How a yes/no model is asked. Texts of callers are never read as special tokens; the template's own are."""
+
+    before: str
+    body: str
+    after: str
+
+
+class InputTokenizer:
+    """Thread-safe: a call changes nothing of it."""
+
+    def __init__(
+        self, directory: Path, model: PoolingModel, *, max_tokens: int, template: PairTemplate | None = None
+    ) -> None:
+        """Read `tokenizer.json`. Raises `EngineStartError`."""
+        self._model = model
+        self._max_tokens = max_tokens
+        self._template = template
+        self._tokenizer = _read(directory)
+        self._before: list[int] = []
+        self._after: list[int] = []
+        if template is not None:
+            self._before = self._tokenizer.encode(template.before, add_special_tokens=False).ids
+            self._after = self._tokenizer.encode(template.after, add_special_tokens=False).ids
+            self._tokenizer.encode_special_tokens = True  # from here on, what looks like one is text
+
+    @property
+    def vocabulary_size(self) -> int:
+        """Token ids are smaller."""
+        return int(self._tokenizer.get_vocab_size(with_added_tokens=True))
+
+    def token_id(self, text: str) -> int:
+        """The one token that a text is. Raises `EngineStartError` when it is several, or none."""
+        ids = self._tokenizer.encode(text, add_special_tokens=False).ids
+        if len(ids) != 1:
+            raise EngineStartError(f"{text!r} is {len(ids)} tokens of this model", hint="Name a text that is one token")
+        return int(ids[0])
+
+    def encode(self, inputs: Sequence[PoolInput], params: PoolParams) -> list[Encoded]:
+        """Tokenize inputs, each distinct text once.
+
+        Raises:
+            ContextLengthError: One is too long, and may not be cut. `item` is its position.
+            InvalidRequestError: One has no tokens, or ids that the model does not know.
+        """
+        texts = list(dict.fromkeys(text for one in inputs for text in self._texts(one)))
+        found = self._tokenizer.encode_batch(texts, add_special_tokens=False)
+        by_text = dict(zip(texts, found, strict=True))
+        return [self._encoded(one, item, by_text, params) for item, one in enumerate(inputs)]
+
+    def _texts(self, one: PoolInput) -> tuple[str, ...]:
+        if isinstance(one, TextInput):
+            return (self._prefixed(one),)
+        if isinstance(one, PairInput):
+            if self._template is not None:
+                return (self._template.body.format(query=one.first, document=one.second),)
+            return self._cased(one.first), self._cased(one.second)
+        return ()
+
+    def _prefixed(self, one: TextInput) -> str:
+        prefix = self._model.prompts.get(one.prompt or self._model.default_prompt or "", "")
+        return self._cased(prefix + one.text)
+
+    def _cased(self, text: str) -> str:
+        return text.lower() if self._model.is_lower_case else text
+
+    def _encoded(self, one: PoolInput, item: int, found: dict[str, Encoding], params: PoolParams) -> Encoded:
+        most = min(self._max_tokens, params.max_tokens or self._max_tokens)
+        if isinstance(one, TokensInput):
+            return self._from_ids(one, item, most, params)
+        encodings = [found[text] for text in self._texts(one)]
+        if self._template is not None:
+            return self._asked(encodings[0], item, most, params)
+        return self._joined(encodings, item, most, params)
+
+    def _from_ids(self, one: TokensInput, item: int, most: int, params: PoolParams) -> Encoded:
+        if any(number >= self.vocabulary_size for number in one.token_ids):
+            raise InvalidRequestError(f"A token id is not below {self.vocabulary_size}", item=item)
+        ids = one.token_ids
+        if len(ids) > most:
+            _check_may_cut(len(ids), most, item, params)
+            ids = ids[:most] if params.truncate == "end" else ids[len(ids) - most :]
+        return Encoded(Tokens(_not_empty(ids, item)), is_truncated=len(ids) < len(one.token_ids))
+
+    def _asked(self, body: Encoding, item: int, most: int, params: PoolParams) -> Encoded:
+        room = most - len(self._before) - len(self._after)
+        ids = body.ids
+        if len(ids) > room:
+            _check_may_cut(len(ids) + most - room, most, item, params)
+            ids = ids[: max(0, room)]
+        tokens = Tokens((*self._before, *ids, *self._after))
+        return Encoded(tokens, is_truncated=len(ids) < len(body.ids))
+
+    def _joined(self, encodings: list[Encoding], item: int, most: int, params: PoolParams) -> Encoded:
+        """Cut texts, then let the tokenizer's own rule put special tokens around them."""
+        is_pair = len(encodings) == 2
+        num_special = self._tokenizer.num_special_tokens_to_add(is_pair) if params.add_special_tokens else 0
+        lengths = [len(one.ids) for one in encodings]
+        kept = self._kept(lengths, most, num_special, item, params)
+        texts = [_shortened(one, n, params) for one, n in zip(encodings, kept, strict=True)]
+        whole = self._tokenizer.post_process(
+            texts[0], texts[1] if is_pair else None, add_special_tokens=params.add_special_tokens
+        )
+        tokens = Tokens(_not_empty(tuple(whole.ids), item), tuple(whole.type_ids) if is_pair else None)
+        return Encoded(tokens, is_truncated=kept != lengths, places=_places(whole) if params.with_offsets else ())
+
+    def _kept(self, lengths: list[int], most: int, num_special: int, item: int, params: PoolParams) -> list[int]:
+        room = max(0, most - num_special)
+        kept = list(lengths)
+        if len(kept) == 2 and params.max_document_tokens is not None:
+            kept[1] = min(kept[1], params.max_document_tokens)
+        if sum(kept) > room:
+            _check_may_cut(sum(kept) + num_special, most, item, params)
+            kept = [room] if len(kept) == 1 else list(pair_lengths(kept[0], kept[1], room))
+        return kept
+
+
+def _read(directory: Path) -> Tokenizer:
+    try:
+        tokenizer = Tokenizer.from_file(str(directory / "tokenizer.json"))
+    except Exception as error:
+        raise EngineStartError(
+            f"Cannot read tokenizer.json of {directory.name}: {error}",
+            hint="Save the model with a fast tokenizer: AutoTokenizer.from_pretrained(...).save_pretrained(...)",
+        ) from error
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    return tokenizer
+
+
+def _check_may_cut(num_tokens: int, most: int, item: int, params: PoolParams) -> None:
+    if params.truncate == "refuse":
+        raise ContextLengthError(
+            f"The input has {num_tokens} tokens, and {most} are the most",
+            hint="Send a shorter text, or let it be cut with truncate_prompt_tokens (-1: to what the model takes)",
+            item=item,
+        )
+
+
+def _shortened(encoding: Encoding, num_tokens: int, params: PoolParams) -> Encoding:
+    if num_tokens < len(encoding.ids):
+        encoding = _copy(encoding)
+        encoding.truncate(num_tokens, direction="left" if params.truncate == "start" else "right")
+    return encoding
+
+
+def _copy(encoding: Encoding) -> Encoding:
+    """Texts are shared by the inputs of a request, and cutting changes an encoding in place."""
+    return Encoding.merge([encoding], growing_offsets=False)
+
+
+def _places(encoding: Encoding) -> tuple[TokenPlace, ...]:
+    return tuple(
+        TokenPlace(-1 if text is None else text, start, end)
+        for text, (start, end) in zip(encoding.sequence_ids, encoding.offsets, strict=True)
+    )
+
+
+def _not_empty(ids: tuple[int, ...], item: int) -> tuple[int, ...]:
+    if not ids:
+        raise InvalidRequestError("The input has no tokens", hint="Send a text that is not empty", item=item)
+    return ids

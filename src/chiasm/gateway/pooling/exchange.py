@@ -1,0 +1,172 @@
+"""The life of one pooling request: arrival, body, slot, worker, answer, and one ending."""
+
+import asyncio
+import time
+from typing import TYPE_CHECKING
+
+import msgspec
+from starlette.types import Receive, Scope, Send
+
+from chiasm.asgi.limits import RequestLimits, read_body
+from chiasm.asgi.reply import json_reply
+from chiasm.errors import (
+    ChiasmError,
+    InvalidRequestError,
+    ModelNotFoundError,
+    RequestCancelledError,
+    RequestTooLargeError,
+    UnsupportedFeatureError,
+)
+from chiasm.gateway.exchange.account import FINISHED, Account
+from chiasm.gateway.pooling.call import Call, Dialect, Write
+from chiasm.gateway.state import Gateway
+from chiasm.observability.logs import LOGGER
+from chiasm.protocol.openai.errors import encode_error, error_body, error_headers, status_of
+from chiasm.protocol.pooling.fields import Heading, PoolingUsage
+from chiasm.protocol.pooling.work import (
+    PoolingTask,
+    PoolingWorker,
+    PoolInput,
+    PoolParams,
+    PoolRequest,
+    PoolResponse,
+)
+
+if TYPE_CHECKING:
+    from chiasm.observability.receipt import Receipt
+
+_LAST_WORDS_TIMEOUT_S = 1.0
+
+
+class PoolingEndpoint:
+    """An ASGI application that serves one dialect."""
+
+    def __init__(self, gateway: Gateway, dialect: Dialect, max_inputs: int) -> None:
+        self._gateway = gateway
+        self._dialect = dialect
+        self._max_inputs = max_inputs
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        await PoolingExchange(self._gateway, self._dialect, self._max_inputs, scope, receive, send).run()
+
+
+class PoolingExchange:
+    """Serves one request. `run` may be called once."""
+
+    def __init__(
+        self, gateway: Gateway, dialect: Dialect, max_inputs: int, scope: Scope, receive: Receive, send: Send
+    ) -> None:
+        self._gateway = gateway
+        self._dialect = dialect
+        self._max_inputs = max_inputs
+        self._scope = scope
+        self._receive = receive
+        self._send = send
+        self._id = gateway.ids.next(dialect.id_prefix)
+        self._account = Account(self._id, gateway.worker.info.model)
+        self._headers = [(b"x-chiasm-receipt-id", self._id.encode()), (b"x-request-id", self._id.encode())]
+        self._truncated: list[int] = []
+        self._finished: Receipt | None = None
+
+    async def run(self) -> None:
+        """Serve the request and record its one ending, whatever happens."""
+        outcome = RequestCancelledError.code
+        self._gateway.metrics.receive(self._dialect.name)
+        try:
+            with self._gateway.admission.open():
+                async with RequestLimits(self._gateway.settings.request_timeout_s) as limits:
+                    with self._gateway.interruptions.reaching(limits):
+                        await self._serve(limits)
+            outcome = FINISHED
+        except ChiasmError as error:
+            outcome = error.code
+            await self._refuse(error)
+        except Exception:  # noqa: BLE001 - the border: no fault may end a request without an answer
+            LOGGER.exception("request=%s failed inside the gateway", self._id)
+            failure = ChiasmError("Internal error", hint="The server's log has the details under the request's id")
+            outcome = failure.code
+            await self._refuse(failure)
+        finally:
+            finished = self._finished if outcome == FINISHED else None
+            self._gateway.end(self._dialect.name, finished or self._account.receipt(outcome))
+
+    async def _serve(self, limits: RequestLimits) -> None:
+        gateway = self._gateway
+        most_bytes = gateway.settings.max_body_bytes
+        body = await read_body(self._receive, self._scope["headers"], most_bytes, "gateway.max_body_bytes")
+        limits.watch(self._receive, self._scope)
+        worker = _pooling_worker(gateway)
+        call = self._dialect.call(body, worker.pooling)
+        del body
+        self._check(call, limits)
+
+        async def pool(task: PoolingTask, inputs: tuple[PoolInput, ...], params: PoolParams) -> PoolResponse:
+            timeout_s = limits.remaining_s
+            request = PoolRequest(request_id=self._id, task=task, inputs=inputs, params=params, timeout_s=timeout_s)
+            return await self._pooled(worker, request)
+
+        async with gateway.admission.slot(self._account.clock):
+            write = await call.run(pool)
+        await self._answer(call, write)
+
+    def _check(self, call: Call, limits: RequestLimits) -> None:
+        info, most_s = self._gateway.worker.info, self._gateway.settings.request_timeout_s
+        if call.model is not None and call.model != info.model:
+            raise ModelNotFoundError("This model is not served here", hint=f"Use '{info.model}'", param="/model")
+        timeout_s = call.options.timeout_s if call.options else None
+        if timeout_s is not None:
+            if timeout_s > most_s:
+                raise InvalidRequestError(
+                    f"timeout_s {timeout_s:g} is more than this server's {most_s:g}", param="/chiasm/timeout_s"
+                )
+            limits.shorten(timeout_s)
+
+    async def _pooled(self, worker: PoolingWorker, request: PoolRequest) -> PoolResponse:
+        if len(request.inputs) > self._max_inputs:
+            raise RequestTooLargeError(
+                f"{len(request.inputs)} inputs are more than {self._max_inputs}",
+                hint="Split them over several requests, or raise pooling.max_inputs",
+            )
+        self._account.dispatched()
+        response = await worker.pool(request)
+        self._account.add_pooled(response.spans, sum(one.num_tokens for one in response.outputs))
+        self._truncated += [index for index, one in enumerate(response.outputs) if one.is_truncated]
+        return response
+
+    async def _answer(self, call: Call, write: Write) -> None:
+        receipt = self._finished = self._account.receipt(FINISHED)
+        tokens, info = receipt.num_prompt_tokens, self._gateway.worker.info
+        heading = Heading(
+            id=self._id,
+            created=int(time.time()),
+            model=info.model,
+            dtype=info.dtype,
+            usage=PoolingUsage(prompt_tokens=tokens, total_tokens=tokens),
+            truncated=tuple(self._truncated),
+            receipt=receipt if call.options is not None and call.options.receipt else None,
+        )
+        self._headers.append((b"x-chiasm-dtype", info.dtype.encode()))
+        if self._truncated:
+            self._headers.append((b"x-chiasm-truncated-inputs", str(len(self._truncated)).encode()))
+        await json_reply(self._send, 200, msgspec.json.encode(write(heading)), self._headers)
+
+    async def _refuse(self, error: ChiasmError) -> None:
+        """Tell the client, if it still reads. A client that does not must not hold the request open."""
+        body = encode_error(error_body(error))
+        try:
+            async with asyncio.timeout(_LAST_WORDS_TIMEOUT_S):
+                await json_reply(self._send, status_of(error), body, [*self._headers, *error_headers(error)])
+        except TimeoutError:
+            LOGGER.info("request=%s: the client did not read the error", self._id)
+
+
+def _pooling_worker(gateway: Gateway) -> PoolingWorker:
+    """Raises `UnsupportedFeatureError` where the model only generates."""
+    worker = gateway.worker
+    if isinstance(worker, PoolingWorker):
+        return worker
+    raise UnsupportedFeatureError(
+        f"{worker.info.model} is served for generating text, not for pooling",
+        hint="Serve an embedding, scoring or classifying model, or this one with --task",
+    )

@@ -1,0 +1,54 @@
+"""`/pooling` with a processor: raw data in, the processor's answer out."""
+
+import asyncio
+from collections.abc import Sequence
+
+from chiasm.errors import ChiasmError, PluginError
+from chiasm.gateway.pooling.call import Pool, Write
+from chiasm.observability.logs import LOGGER
+from chiasm.pooling.io.base import IOProcessor, run
+from chiasm.protocol.openai.sampling import ChiasmOptions
+from chiasm.protocol.pooling.fields import Heading
+from chiasm.protocol.pooling.tasks import PluginBody, PoolingTaskRequest
+from chiasm.protocol.pooling.work import PoolingTask, PoolInput, PoolOutput, PoolParams
+
+
+class ProcessorCall:
+    """A `Call` that a processor serves. The request's state lives in this call's run and nowhere else."""
+
+    def __init__(self, request: PoolingTaskRequest, processor: IOProcessor) -> None:
+        self._request = request
+        self._processor = processor
+
+    @property
+    def model(self) -> str | None:
+        """See `Call`."""
+        return self._request.model
+
+    @property
+    def options(self) -> ChiasmOptions | None:
+        """See `Call`."""
+        return self._request.chiasm
+
+    async def run(self, pool: Pool) -> Write:
+        """See `Call`."""
+
+        async def engine(task: PoolingTask, inputs: tuple[PoolInput, ...], params: PoolParams) -> Sequence[PoolOutput]:
+            return (await pool(task, inputs, params)).outputs
+
+        request, processor = self._request, self._processor
+        try:
+            answer = await run(processor, request.data, request.params(), "", engine, asyncio.to_thread)
+        except PluginError as error:
+            LOGGER.error("The processor %s failed", processor.name, exc_info=error.__cause__)
+            raise
+        except ChiasmError as error:
+            error.param = error.param or "/data"
+            raise
+
+        def write(heading: Heading) -> PluginBody:
+            return PluginBody(
+                request_id=heading.id, created_at=heading.created, model=heading.model, dtype=heading.dtype, data=answer
+            )
+
+        return write

@@ -1,0 +1,116 @@
+"""What a processor is, and the life of the state that its requests need.
+
+A processor has no state of its own that a request changes. What `pre` must tell `post` goes into the request's context,
+which is made for one request and dropped with it on every way out: there is no table of requests that could keep it.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Sequence
+from functools import cache
+from typing import Any, ClassVar, TypeVar, cast
+
+import msgspec
+
+from chiasm.errors import ChiasmError, PluginError
+from chiasm.protocol.openai.faults import request_fault
+from chiasm.protocol.pooling.work import PoolingInfo, PoolingTask, PoolInput, PoolOutput, PoolParams
+
+Kind = TypeVar("Kind", bound=msgspec.Struct)
+
+
+class RequestContext:
+    """Belongs to one request. `state` is whatever `pre` leaves for `post`."""
+
+    __slots__ = ("__weakref__", "request_id", "state")
+
+    def __init__(self, request_id: str) -> None:
+        self.request_id = request_id
+        self.state: Any = None
+
+
+class ProcessorWork(msgspec.Struct, frozen=True):
+    """What the engine is asked for. Outputs come back in the order of `inputs`; equal ones are computed once."""
+
+    task: PoolingTask
+    inputs: tuple[PoolInput, ...]
+
+
+class IOProcessor(ABC):
+    """Turns a request's data into inputs and the engine's outputs into the answer.
+
+    Methods are called on worker threads, for several requests at once, each request's in order. They raise
+    `RequestError` for what the caller should mend; anything else ends the request as a fault of the processor.
+    """
+
+    name: ClassVar[str]
+
+    def __init__(self, info: PoolingInfo) -> None:
+        """Look at the model. Raises `UnsupportedModelError` when it is none for this processor."""
+        self.info = info
+
+    @abstractmethod
+    def parse(self, data: object) -> Any:
+        """Check the request's `data`. Raises `InvalidRequestError`."""
+
+    def merge_params(self, params: PoolParams) -> PoolParams:
+        """Add what this processor wants to what the caller asked for."""
+        return params
+
+    @abstractmethod
+    def pre(self, request: Any, context: RequestContext) -> ProcessorWork:
+        """Make the engine's inputs of what `parse` returned."""
+
+    @abstractmethod
+    def post(self, outputs: Sequence[PoolOutput], context: RequestContext) -> object:
+        """Make the answer, of plain types that JSON has."""
+
+
+Engine = Callable[[PoolingTask, tuple[PoolInput, ...], PoolParams], Awaitable[Sequence[PoolOutput]]]
+"""Computes inputs for one request."""
+OnThread = Callable[..., Awaitable[Any]]
+"""Calls a function with arguments away from the event loop; `asyncio.to_thread`."""
+
+
+async def run(
+    processor: IOProcessor, data: object, params: PoolParams, request_id: str, engine: Engine, on_thread: OnThread
+) -> object:
+    """Serve one request from raw data to the answer.
+
+    Raises:
+        RequestError: The processor or the engine refuses it.
+        PluginError: The processor failed.
+    """
+    context = RequestContext(request_id)
+    try:
+        request = await _step(processor, on_thread, processor.parse, data)
+        merged = processor.merge_params(params)
+        work = await _step(processor, on_thread, processor.pre, request, context)
+        outputs = await engine(work.task, work.inputs, merged)
+        return await _step(processor, on_thread, processor.post, outputs, context)
+    finally:
+        context.state = None
+
+
+async def _step(processor: IOProcessor, on_thread: OnThread, step: Callable[..., Any], *arguments: object) -> Any:
+    try:
+        return await on_thread(step, *arguments)
+    except ChiasmError:
+        raise
+    except Exception as error:
+        raise PluginError(
+            f"The processor '{processor.name}' failed in {step.__name__}", hint="The server's log has the details"
+        ) from error
+
+
+def checked(data: object, kind: type[Kind]) -> Kind:
+    """Convert `data` to a struct type, with the place in the body in errors. Raises `InvalidRequestError`."""
+    try:
+        return cast("Kind", msgspec.convert({"data": data}, _body_with(kind)).data)
+    except msgspec.ValidationError as error:
+        raise request_fault(error, known=kind.__struct_fields__) from error
+
+
+@cache
+def _body_with(kind: type[msgspec.Struct]) -> Any:
+    """A body whose `data` is of this type, so that pointers begin at the body."""
+    return msgspec.defstruct("Body", [("data", kind)])
