@@ -42,8 +42,8 @@ def free_port() -> int:
 class VllmServer:
     """A running server. `url` is its root; its log is in `log_path`."""
 
-    def __init__(self, process: subprocess.Popen[bytes], port: int, log_path: Path) -> None:
-        self.process = process
+    def __init__(self, process: subprocess.Popen[bytes] | None, port: int, log_path: Path) -> None:
+        self.process = process  # None when somebody else looks after it
         self.port = port
         self.log_path = log_path
         self.url = f"http://127.0.0.1:{port}"
@@ -51,7 +51,7 @@ class VllmServer:
     @property
     def is_alive(self) -> bool:
         """Whether the server's process runs and says that its engine is healthy."""
-        if self.process.poll() is not None:
+        if self.process is not None and self.process.poll() is not None:
             return False
         try:
             return self.request("GET", "/health", timeout_s=20)[0] == 200
@@ -91,8 +91,16 @@ class VllmServer:
         finally:
             connection.close()
 
+    def kill(self) -> None:
+        """End it and everything it has started without any warning."""
+        assert self.process is not None, "only what was started here"
+        _signal_group(self.process, signal.SIGKILL)
+        self.process.wait(_STOP_S)
+
     def stop(self) -> None:
         """End it and everything it has started."""
+        if self.process is None:
+            return
         _signal_group(self.process, signal.SIGTERM)
         with suppress(subprocess.TimeoutExpired):
             self.process.wait(_STOP_S)
@@ -140,13 +148,14 @@ def wait_ready(server: VllmServer, timeout_s: float = START_S) -> None:
     """Return when it answers. Raises `RuntimeError` with the end of its log when it does not."""
     deadline = time.monotonic() + timeout_s
     while time.monotonic() < deadline:
-        if server.process.poll() is not None:
+        if server.process is not None and server.process.poll() is not None:
             break
         if server.is_alive:
             return
         time.sleep(0.5)
     tail = "\n".join(server.log().splitlines()[-_LOG_TAIL_LINES:])
-    raise RuntimeError(f"vLLM was not ready (exit status {server.process.poll()}):\n{tail}")
+    status = server.process.poll() if server.process is not None else None
+    raise RuntimeError(f"vLLM was not ready (exit status {status}):\n{tail}")
 
 
 def _signal_group(process: subprocess.Popen[bytes], number: int) -> None:

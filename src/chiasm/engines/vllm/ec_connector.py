@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from vllm.distributed.ec_transfer.ec_connector.base import ECConnectorBase, ECConnectorRole
-from vllm.distributed.ec_transfer.ec_connector.utils import PlaceholderMetadataResolver
 from vllm.distributed.parallel_state import get_pp_group, get_tp_group
 from vllm.logger import init_logger
 from vllm.platforms import current_platform
@@ -17,6 +16,7 @@ from vllm.platforms import current_platform
 from chiasm.engines.vllm.ec.announcement import Expected
 from chiasm.engines.vllm.ec.options import EcOptions, read_options
 from chiasm.engines.vllm.ec.revision import embedding_revision
+from chiasm.engines.vllm.items import ItemReader
 from chiasm.engines.vllm.metadata import StepOrders, StepReport
 from chiasm.engines.vllm.metrics import EcPrometheus, EcStats
 from chiasm.engines.vllm.scheduler_side import ConsumingScheduler, PublishingScheduler
@@ -52,12 +52,12 @@ class ChiasmECConnector(ECConnectorBase):  # type: ignore[misc]
         logger.info("ChiasmECConnector: %s, %s, %s", transfer.ec_role, role.name.lower(), options)
 
     def _start_scheduler_side(self, config: "VllmConfig", options: EcOptions, engine: str) -> None:
-        resolver = PlaceholderMetadataResolver(config.model_config)
+        items = ItemReader(config.model_config)
         if self.is_producer:
-            self._publishing = PublishingScheduler(options, engine, resolver)
+            self._publishing = PublishingScheduler(options, engine, items)
         if self.is_consumer:
             _check_consumer(config)
-            self._consuming = ConsumingScheduler(options, _expected(config, options), resolver)
+            self._consuming = ConsumingScheduler(options, _expected(config, options), items)
 
     def _start_worker_side(self, config: "VllmConfig", options: EcOptions, engine: str) -> None:
         if self.is_producer and get_tp_group().rank_in_group == 0 and get_pp_group().is_first_rank:
@@ -180,10 +180,13 @@ def _check_consumer(config: "VllmConfig") -> None:
         )
 
 
-def _deepstack_levels(config: "VllmConfig") -> int:
+def _vision_config(config: "VllmConfig") -> Any:
     model = config.model_config.hf_config
-    vision = getattr(getattr(model, "thinker_config", model), "vision_config", None)
-    return len(getattr(vision, "deepstack_visual_indexes", None) or ())
+    return getattr(getattr(model, "thinker_config", model), "vision_config", None)
+
+
+def _deepstack_levels(config: "VllmConfig") -> int:
+    return len(getattr(_vision_config(config), "deepstack_visual_indexes", None) or ())
 
 
 def _expected(config: "VllmConfig", options: EcOptions) -> Expected:
@@ -191,7 +194,8 @@ def _expected(config: "VllmConfig", options: EcOptions) -> Expected:
     dtype = str(model.dtype).removeprefix("torch.")
     revision = options.model_revision or embedding_revision(Path(model.model), model.revision or "", dtype)
     width = options.width or model.get_inputs_embeds_size() * (1 + _deepstack_levels(config))
-    return Expected(width=width, dtype=dtype, revision=revision)
+    merge_size = getattr(_vision_config(config), "spatial_merge_size", 1)
+    return Expected(width=width, dtype=dtype, revision=revision, merge_size=merge_size)
 
 
 def _device() -> torch.device:

@@ -5,24 +5,22 @@ from collections import OrderedDict
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-import torch
-from vllm.distributed.ec_transfer.ec_connector.utils import PlaceholderMetadataResolver, collect_ec_item_metadata
 from vllm.logger import init_logger
 
 from chiasm.connectors.shm.transport import ShmTransport
 from chiasm.connectors.tcp.client import Client
 from chiasm.engines.vllm.ec.admission import Admission
-from chiasm.engines.vllm.ec.announcement import FIELD, Expected, Wanted, sealed
+from chiasm.engines.vllm.ec.announcement import FIELD, Expected, sealed
 from chiasm.engines.vllm.ec.counters import Counters
 from chiasm.engines.vllm.ec.options import EcOptions
 from chiasm.engines.vllm.ec.pulls import Fetch, Pulls
 from chiasm.engines.vllm.ec.receipts import read_receipt, receipts_folder
 from chiasm.engines.vllm.ec.verified_store import StoredEmbedding, VerifiedStore
+from chiasm.engines.vllm.items import ItemReader
 from chiasm.engines.vllm.metadata import StepOrders, StepReport
 from chiasm.errors import ChiasmError
 
 if TYPE_CHECKING:
-    from vllm.multimodal.inputs import MultiModalFeatureSpec
     from vllm.v1.request import Request
 
 logger = init_logger("vllm.chiasm.ec")
@@ -33,9 +31,9 @@ _MAX_REMEMBERED = 2**16
 class PublishingScheduler:
     """A producer's scheduler: what a finished request has encoded is told in the response."""
 
-    def __init__(self, options: EcOptions, engine: str, resolver: PlaceholderMetadataResolver) -> None:
+    def __init__(self, options: EcOptions, engine: str, items: ItemReader) -> None:
         self._folder = receipts_folder(options.directory, engine)
-        self._resolver = resolver
+        self._items = items
         self._totals: dict[str, float] = {}
         self._seen: set[str] = set()
         self._wanted: set[str] = set()
@@ -55,10 +53,10 @@ class PublishingScheduler:
     def finished(self, request: "Request") -> dict[str, Any] | None:
         """The response's `ec_transfer_params`: vLLM's entry for each item, and our announcement beside it."""
         self._seen.discard(request.request_id)
-        items: dict[str, dict[str, Any]] = collect_ec_item_metadata(request.mm_features, self._resolver)
-        for identity, entry in items.items():
+        entries = self._items.entries(request.mm_features)
+        for identity, entry in entries.items():
             entry[FIELD] = self._announced(identity, entry["metadata"])
-        return items or None
+        return entries or None
 
     def _announced(self, identity: str, metadata: dict[str, Any]) -> dict[str, Any]:
         receipt = read_receipt(self._folder, identity, time.monotonic())
@@ -80,14 +78,14 @@ class PublishingScheduler:
 class ConsumingScheduler:
     """A consumer's scheduler: requests wait, are let in, or fail alone."""
 
-    def __init__(self, options: EcOptions, expected: Expected, resolver: PlaceholderMetadataResolver) -> None:
+    def __init__(self, options: EcOptions, expected: Expected, items: ItemReader) -> None:
         self._transport = ShmTransport(max_bytes=options.max_bytes)
         self._store = VerifiedStore(self._transport, options.max_bytes)
         self._client = Client()
         self.counters = Counters()
         self._pulls = Pulls(self._fetches(options), self._store, self.counters)
         self._admission = Admission(self._store, self._pulls, self.counters, expected, wait_s=options.wait_s)
-        self._resolver = resolver
+        self._items = items
         self._current = ""
         self._failed: set[str] = set()
         self._loads: dict[str, StoredEmbedding] = {}
@@ -106,7 +104,7 @@ class ConsumingScheduler:
         if features[-1].mm_position.offset + features[-1].mm_position.length <= num_computed_tokens:
             return True
         try:
-            wanted = [item for item in map(self._wanted, features) if item.end > num_computed_tokens]
+            wanted = [item for item in map(self._items.wanted, features) if item.end > num_computed_tokens]
             is_ready = self._admission.is_ready(request.request_id, wanted, request.ec_transfer_params)
         except ChiasmError as error:
             self._fail(request.request_id, error.code, error.message)
@@ -188,20 +186,6 @@ class ConsumingScheduler:
             fetches["tcp"] = self._client.get
         return fetches
 
-    def _wanted(self, feature: "MultiModalFeatureSpec") -> Wanted:
-        position = feature.mm_position
-        names = self._resolver.fields_for(feature.modality)
-        data = feature.data
-        metadata = None if data is None else {k: _plain(v.data) for k, v in data.items() if k in names}
-        has_media = data is not None and any(v.data is not None for k, v in data.items() if k not in names)
-        return Wanted(
-            identity=feature.identifier,
-            num_rows=position.get_num_embeds(),
-            end=position.offset + position.length,
-            metadata=metadata,
-            has_media=has_media,
-        )
-
     def _fail(self, request_id: str, code: str, message: str) -> None:
         self.counters.add(f"refused:{code}")
         logger.warning("Request %s fails alone: %s (%s)", request_id, message, code)
@@ -221,7 +205,3 @@ class ConsumingScheduler:
         self._resident.move_to_end(identity)
         while len(self._resident) > _MAX_REMEMBERED:
             self._resident.popitem(last=False)
-
-
-def _plain(value: object) -> object:
-    return torch.atleast_1d(value).tolist() if isinstance(value, torch.Tensor) else value

@@ -38,7 +38,7 @@ class PublishingWorker:
         try:
             with gpu_sync_allowed():
                 host = embedding.detach().to("cpu").contiguous()
-            data = memoryview(host.view(torch.uint8).numpy()).cast("B")
+            data = host.view(torch.uint8).numpy().reshape(-1).data
             self._store.publish(identity, _layout(host, self._revision), data)
         except Exception:
             logger.exception("An embedding could not be published")

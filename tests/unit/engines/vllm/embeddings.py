@@ -11,7 +11,7 @@ from chiasm.errors import HandleExpiredError, OverloadedError
 WIDTH = 8
 GRID = {"image_grid_thw": [1, 4, 4]}
 LAYOUT = Layout(shape=(4, WIDTH), dtype="float32", revision="rev")
-EXPECTED = Expected(width=WIDTH, dtype="float32", revision="rev")
+EXPECTED = Expected(width=WIDTH, dtype="float32", revision="rev", merge_size=2)
 NUM_BYTES = LAYOUT.num_bytes
 
 

@@ -130,13 +130,15 @@ def test_what_can_never_fit_fails_without_emptying_the_store():
     consumer.admission.forget("r")
     layout = msgspec.structs.replace(LAYOUT, shape=(8, 8))
     params = offer(consumer, "b", data=embedding(1) * 2)
-    said = announcement(embedding(1) * 2, "b", layout=layout)
+    grid = {"image_grid_thw": [2, 4, 4]}
+    said = announcement(embedding(1) * 2, "b", grid, layout=layout)
+    params["b"]["metadata"] = grid
     params["b"]["chiasm"] = msgspec.to_builtins(said)
     consumer.now = 3.0
-    assert not consumer.admission.is_ready("s", [wanted("b", num_rows=8)], params)
+    assert not consumer.admission.is_ready("s", [wanted("b", num_rows=8, metadata=grid)], params)
     consumer.now = 6.0
     with pytest.raises((DeadlineExceededError, TransferError)):
-        admit(consumer, "s", [wanted("b", num_rows=8)], params)
+        admit(consumer, "s", [wanted("b", num_rows=8, metadata=grid)], params)
     assert set(consumer.memory.own) == {"a"}
     consumer.close()
 

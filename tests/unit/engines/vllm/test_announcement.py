@@ -112,4 +112,29 @@ def test_how_deep_a_grid_is_nested_is_a_matter_of_taste():
 def test_an_embedding_of_another_model_is_refused(field, value):
     expected = Expected(**(msgspec.to_builtins(EXPECTED) | {field: value}))
     with pytest.raises(LayoutMismatchError, match=field):
-        check_expected(LAYOUT, expected)
+        check_expected(LAYOUT, GRID, expected)
+
+
+@pytest.mark.parametrize(
+    "grid",
+    [
+        [1, -4, -4],
+        [-1, 4, -4],
+        [0, 0, 0],
+        [1, 4],
+        [1.0, 4, 4],
+        [True, 4, 4],
+        [1, 1, 16],
+        [1, 3, 4],
+        [4, 4],
+        [1, 4, 8],
+        ["1", "4", "4"],
+        [None],
+        {"a": 1},
+        [1, 4, float("nan")],
+    ],
+    ids=str,
+)
+def test_a_grid_that_no_encoder_has_is_refused_though_its_seal_fits(grid):
+    with pytest.raises(LayoutMismatchError):
+        check_expected(LAYOUT, {"image_grid_thw": grid}, EXPECTED)

@@ -120,7 +120,7 @@ class Admission:
                 return True
             self._store.release(item.identity)
         announcement, metadata = read_announcement(item.identity, params)
-        check_expected(announcement.layout, self._expected)
+        check_expected(announcement.layout, metadata, self._expected)
         check_wanted(announcement.layout, metadata, item)
         pull = Pull(identity=item.identity, announcement=announcement, metadata=metadata)
         try:

@@ -57,11 +57,12 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Expected(msgspec.Struct, frozen=True, kw_only=True):
-    """What every embedding must be for this consumer's model."""
+    """What every embedding must be for this consumer's model. `merge_size`: patches per embedding, along each side."""
 
     width: int
     dtype: str
     revision: str
+    merge_size: int = 1
 
 
 def is_same_metadata(first: Mapping[str, object], second: Mapping[str, object]) -> bool:
@@ -110,8 +111,13 @@ def check_wanted(layout: Layout, metadata: Mapping[str, object], wanted: Wanted)
         raise LayoutMismatchError("The request's grid is not the one that was encoded")
 
 
-def check_expected(layout: Layout, expected: Expected) -> None:
+def check_expected(layout: Layout, metadata: Mapping[str, object], expected: Expected) -> None:
     """Compare what is announced with what the model takes. Raises `LayoutMismatchError`."""
+    for name, grids in metadata.items():
+        if name.endswith("grid_thw") and not _is_grid(_flat(grids), expected.merge_size):
+            raise LayoutMismatchError("The announced grid is none that the model could have encoded")
+    if "image_grid_thw" in metadata and prod(_flat(metadata["image_grid_thw"])) != _num_patches(layout, expected):
+        raise LayoutMismatchError("The announced grid has another number of patches than the embedding")
     found = {"width": layout.shape[1], "dtype": layout.dtype, "revision": layout.revision}
     for name, value in found.items():
         if value != getattr(expected, name):
@@ -124,6 +130,16 @@ def check_expected(layout: Layout, expected: Expected) -> None:
 def _seal(announcement: Announcement, identity: str, metadata: Mapping[str, object]) -> str:
     parts = [announcement.version, identity, metadata, msgspec.to_builtins(announcement.layout), announcement.checksum]
     return checksum(msgspec.json.encode(parts, order="sorted"))
+
+
+def _is_grid(numbers: list[Any], merge_size: int) -> bool:
+    """Frames, rows and columns of patches, one or more times: all positive, rows and columns merged evenly."""
+    are_positive = all(type(number) is int and number > 0 for number in numbers)
+    return are_positive and len(numbers) % 3 == 0 and all(n % merge_size == 0 for n in numbers[1::3] + numbers[2::3])
+
+
+def _num_patches(layout: Layout, expected: Expected) -> int:
+    return layout.shape[0] * expected.merge_size**2
 
 
 def _flat(value: object) -> list[Any]:

@@ -1,0 +1,66 @@
+"""Two encoders, over shared memory and over TCP, and one consumer, all with Chiasm's connector."""
+
+import json
+import os
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+from tests.vllm.servers import VllmServer, start, wait_ready
+
+CONNECTOR = {"ec_connector": "ChiasmECConnector", "ec_connector_module_path": "chiasm.engines.vllm.ec_connector"}
+MAX_BYTES = 4_000_000
+"""What the encoder over shared memory offers and the consumer keeps: about 40 pictures of 224 x 224."""
+
+
+class Fleet(NamedTuple):
+    """Servers by what they do."""
+
+    shm: VllmServer
+    tcp: VllmServer
+    consumer: VllmServer
+
+    def encoder(self, transport: str) -> VllmServer:
+        """The encoder that offers over a transport."""
+        return self.shm if transport == "shm" else self.tcp
+
+
+def transfer_config(role: str, **options: object) -> str:
+    """The value of `--ec-transfer-config`."""
+    return json.dumps(CONNECTOR | {"ec_role": role, "ec_connector_extra_config": options})
+
+
+@contextmanager
+def fleet(folder: Path) -> Iterator[Fleet]:
+    """Start the three at once; logs go to the folder.
+
+    To work on tests without starting servers each time, start them by hand and name their ports:
+    `CHIASM_VLLM_PORTS=8411,8413,8412`.
+    """
+    ports = os.environ.get("CHIASM_VLLM_PORTS")
+    if ports:
+        numbers = [int(port) for port in ports.split(",")]
+        yield Fleet(*(VllmServer(None, number, Path(os.devnull)) for number in numbers))
+        return
+    configs = {
+        "shm": transfer_config("ec_producer", max_bytes=MAX_BYTES, hold_s=1.0),
+        "tcp": transfer_config("ec_producer", transport="tcp"),
+        "consumer": transfer_config("ec_consumer", transport="tcp", max_bytes=MAX_BYTES),
+    }
+    with ExitStack() as stack:
+        servers = []
+        for name, config in configs.items():
+            server = start(
+                "--limit-mm-per-prompt",
+                '{"image": 4, "video": 0}',
+                "--ec-transfer-config",
+                config,
+                log_path=folder / f"{name}.log",
+                environment={"VLLM_LOGGING_LEVEL": "DEBUG"},
+            )
+            stack.callback(server.stop)
+            servers.append(server)
+        for server in servers:
+            wait_ready(server)
+        yield Fleet(*servers)

@@ -1,0 +1,114 @@
+"""Encoders apart: servers that Chiasm starts, and the same servers attached to by another gateway."""
+
+import logging
+import os
+import secrets
+import signal
+
+import pytest
+
+from tests.e2e.served import picture
+from tests.vllm.gateways import PROMPTS, QUESTION, assert_same, gateway
+from tests.vllm.servers import vllm_python
+
+pytestmark = [
+    pytest.mark.vllm,
+    pytest.mark.timeout(900),
+    pytest.mark.skipif(not vllm_python().exists(), reason="no environment with vLLM: run `make test-vllm`"),
+]
+TOKEN = secrets.token_hex(8)
+SPLIT = ("engine.kind=vllm", "routing.topology=e-pd", f"routing.worker_token={TOKEN}")
+ENCODER_RAN = "Finish execute for mm hash"
+
+
+class Log(logging.Handler):
+    """What the servers print."""
+
+    def __init__(self):
+        super().__init__(logging.DEBUG)
+        self.lines = []
+
+    def emit(self, record):
+        self.lines.append(record.getMessage())
+
+    def encoded_by(self, worker):
+        return sum(line.startswith(f"{worker}: ") and ENCODER_RAN in line for line in self.lines)
+
+
+@pytest.fixture(scope="module")
+def log():
+    made, logger = Log(), logging.getLogger("chiasm.launch.vllm.process")
+    logger.addHandler(made)
+    level = logger.level
+    logger.setLevel(logging.DEBUG)
+    yield made
+    logger.setLevel(level)
+    logger.removeHandler(made)
+
+
+@pytest.fixture(scope="module")
+def started(log):
+    """An encoder and a server for the rest, which may encode when no encoder delivers."""
+    os.environ["VLLM_LOGGING_LEVEL"] = "DEBUG"
+    try:
+        with gateway(*SPLIT) as made:
+            yield made
+    finally:
+        del os.environ["VLLM_LOGGING_LEVEL"]
+
+
+@pytest.fixture(scope="module")
+def attached(started, tmp_path_factory):
+    """Another gateway over the same servers, which never asks the second one to encode."""
+    processes = started.backend.supervisor._processes
+    workers = [("e", "encode-0", '["encode"]'), ("pd", "prefill-0", '["prefill", "decode"]')]
+    text = "\n".join(
+        f'[[workers]]\nname = "{name}"\nurl = "{processes[process].address}"\nroles = {roles}'
+        for name, process, roles in workers
+    )
+    path = tmp_path_factory.mktemp("attached") / "workers.toml"
+    path.write_text(text)
+    with gateway(*SPLIT, f"vllm.workers_file={path}", "routing.local_encode=never") as made:
+        yield made
+
+
+@pytest.mark.parametrize("name", PROMPTS)
+def test_the_answers_are_those_of_the_embedded_engine_cold_and_warm(started, embedded, name):
+    expected = embedded.logprobs(PROMPTS[name])
+    for _ in range(2):
+        assert_same(started.logprobs(PROMPTS[name]), expected)
+
+
+def test_the_encoder_encodes_and_the_other_server_never_does(started, log):
+    before = log.encoded_by("encode-0")
+    receipt = started.receipt((picture("green", shift=21), picture("red", shift=22), QUESTION))
+    attempts = [(one["stage"], one["worker"], one["outcome"]) for one in receipt["route"]["attempts"]]
+    assert attempts == [("encode", "encode-0", "ok"), ("prefill", "prefill-0", "ok")]
+    assert receipt["route"]["path"] == "e-pd"
+    assert receipt["stages_s"]["encode"] > 0
+    assert log.encoded_by("encode-0") > before
+    assert log.encoded_by("prefill-0") == 0
+
+
+@pytest.mark.parametrize("name", ["one", "repeats", "interleaved"])
+def test_a_fleet_that_runs_already_is_used_as_it_is(attached, embedded, name):
+    assert_same(attached.logprobs(PROMPTS[name]), embedded.logprobs(PROMPTS[name]))
+
+
+def test_an_attached_fleet_gets_media_in_the_calls(attached, log):
+    receipt = attached.receipt((picture("blue", shift=31), QUESTION))
+    assert [one["worker"] for one in receipt["route"]["attempts"]] == ["e", "pd"]
+    assert log.encoded_by("prefill-0") == 0
+
+
+def test_without_its_encoder_the_request_is_still_answered_or_ends_with_a_code(started, attached, embedded):
+    """Last, since it takes the encoder away."""
+    shown = picture("yellow", shift=41)
+    os.killpg(started.backend.supervisor.pids["encode-0"], signal.SIGKILL)
+    status, body = attached.chat((shown, QUESTION))
+    assert (status, body["error"]["code"]) in ((503, "engine_dead"), (503, "embedding_unavailable"))
+    assert_same(started.logprobs((shown, QUESTION)), embedded.logprobs((shown, QUESTION)))
+    receipt = started.receipt((picture("yellow", shift=43), QUESTION))
+    assert receipt["route"]["path"] == "local-encode"
+    assert receipt["route"]["attempts"][-1]["worker"] == "prefill-0"
+    assert attached.chat(("Hello",))[0] == 200
