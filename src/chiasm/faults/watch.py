@@ -9,7 +9,15 @@ from chiasm.connectors.faulty import FaultyTransport
 from chiasm.faults.fault import Direction, Fault, Tensor
 from chiasm.protocol.generation import GenerateEvent, GenerateRequest
 from chiasm.protocol.media import MediaItem
-from chiasm.protocol.worker import EncodeRequest, EncodeResponse, Worker, WorkerInfo, WorkerStats
+from chiasm.protocol.worker import (
+    EncodeRequest,
+    EncodeResponse,
+    LateWorker,
+    SupplyRequest,
+    Worker,
+    WorkerInfo,
+    WorkerStats,
+)
 from chiasm.routing.remote import RemoteWorker
 
 
@@ -87,9 +95,9 @@ class WatchedTransport:
         """See `Transport.release`."""
         self._inner.release(address, timeout_s=timeout_s)
 
-    def drop(self, key: str) -> None:
+    def drop(self, key: str) -> bool:
         """See `Transport.drop`."""
-        self._inner.drop(key)
+        return self._inner.drop(key)
 
     def close(self) -> None:
         """See `Transport.close`."""
@@ -101,7 +109,7 @@ class WatchedTransport:
 
 
 class WatchedWorker:
-    """A `Worker` around one of the fleet's."""
+    """A `LateWorker` around one of the fleet's, as far as that is one."""
 
     def __init__(self, name: str, inner: Worker, watch: Watch) -> None:
         self._name = name
@@ -133,6 +141,10 @@ class WatchedWorker:
         async with aclosing(cast("Any", self._inner.generate(request))) as events:
             async for event in events:
                 yield event if fault is None else await fault.event(self._name, request, event)
+
+    async def supply(self, request: SupplyRequest) -> None:
+        """See `LateWorker`."""
+        await cast("LateWorker", self._inner).supply(request)
 
     async def aclose(self) -> None:
         """See `Worker`."""

@@ -16,7 +16,7 @@ from chiasm.media.picture.jpeg import without_exif
 from chiasm.media.prepare.base import ImagePreparer
 from chiasm.media.reference import MediaReference
 from chiasm.media.sources import read_source
-from chiasm.protocol.media import EmbeddingHandle, MediaItem
+from chiasm.protocol.media import EmbeddingHandle, LateSource, MediaItem
 from chiasm.settings import MediaSettings
 
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
@@ -78,7 +78,7 @@ async def check_media(
     shown, picture = _shown(source), None
     try:
         item = await _collect(source, settings, preparer, deadline_s)
-        assert not isinstance(item.source, EmbeddingHandle)  # ingest makes none
+        assert not isinstance(item.source, EmbeddingHandle | LateSource)  # ingest makes none
         data = await asyncio.to_thread(read_source, item.source, settings)
         picture = _facts(item, data, preparer)
         mode, decode_s = await asyncio.to_thread(_decode, data, settings)

@@ -64,6 +64,10 @@ class EmbeddingHandle(msgspec.Struct, frozen=True, kw_only=True, tag="embedding"
     expires_at_s: float | None = None
 
 
+class LateSource(msgspec.Struct, frozen=True, tag="late"):
+    """A handle that follows in a call of its own, `SupplyRequest`, while the prompt is computed as far as it goes."""
+
+
 class MediaItem(msgspec.Struct, frozen=True, kw_only=True):
     """One medium of a request, checked and identified by the gateway.
 
@@ -77,4 +81,4 @@ class MediaItem(msgspec.Struct, frozen=True, kw_only=True):
     width: Annotated[int, Meta(ge=1)]
     height: Annotated[int, Meta(ge=1)]
     is_animated: bool = False
-    source: InlineSource | SpoolSource | EmbeddingHandle
+    source: InlineSource | SpoolSource | EmbeddingHandle | LateSource

@@ -13,7 +13,11 @@ Role = Literal["encode", "prefill", "decode"]
 
 
 class WorkerInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """Who a worker is; fixed while it lives."""
+    """Who a worker is; fixed while it lives.
+
+    Attributes:
+        takes_late_embeddings: It is a `LateWorker`.
+    """
 
     version: int = CONTRACT_VERSION
     name: str = "local"
@@ -24,6 +28,7 @@ class WorkerInfo(msgspec.Struct, frozen=True, kw_only=True):
     device: str
     max_model_tokens: int
     takes_images: bool
+    takes_late_embeddings: bool = False
     model_revision: str
     processor_revision: str
     started_at_unix_s: float
@@ -65,6 +70,15 @@ class EncodeResponse(msgspec.Struct, frozen=True, kw_only=True):
     spans: tuple[Span, ...] = ()
 
 
+class SupplyRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """Embeddings that a generation under way waits for, by the positions of its items. May come before it does."""
+
+    version: int = CONTRACT_VERSION
+    request_id: str
+    handles: dict[int, EmbeddingHandle]
+    timeout_s: float = 10.0
+
+
 class Worker(Protocol):
     """Implemented by the embedded engine's worker and by adapters for other engines."""
 
@@ -90,4 +104,16 @@ class Worker(Protocol):
 
     async def aclose(self) -> None:
         """Stop; requests still open end with `EngineDeadError`."""
+        ...
+
+
+class LateWorker(Worker, Protocol):
+    """A worker that computes a prompt's start while embeddings are on their way; not every engine can."""
+
+    async def supply(self, request: SupplyRequest) -> None:
+        """Hand over embeddings for items of a generation whose source is `LateSource`.
+
+        Raises:
+            HandleExpiredError: No such generation came within `timeout_s`, or it has ended.
+        """
         ...

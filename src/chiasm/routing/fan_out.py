@@ -1,8 +1,9 @@
 """The pictures of one request on their way to encoders: shared out, joined with calls under way, accounted for."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
@@ -19,6 +20,14 @@ if TYPE_CHECKING:
 
 _GRACE_S = 0.5
 """A call ends by its own limit; only one that does not even do that is left behind."""
+
+
+class Landed(Protocol):
+    """Told that a call about some of the pictures has ended, and whether well."""
+
+    async def __call__(self, pictures: Mapping[str, int], *, is_good: bool) -> None:
+        """Take note; nothing of this request's is looked at meanwhile."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -48,13 +57,21 @@ class FanOut:
         self.joined: set[str] = set()
         self.spans: list[Span] = []
 
-    async def run(self, groups: Sequence[EncodeGroup]) -> bool:
-        """Encode; returns whether all came. What did not is on the ladder, whose errors are raised here."""
+    async def run(self, groups: Sequence[EncodeGroup], landed: Landed | None = None) -> bool:
+        """Encode; returns whether all came. What did not is on the ladder, whose errors are raised here.
+
+        `landed` is told of each call that has ended, before the next is looked at.
+        """
         start_s, flights = self._parts.clock.now_s(), self._parts.encode.flights
         limit_s = self._limit_s([identity for group in groups for identity in group.identities])
-        waits = self._board(groups, limit_s)
-        await flights.wait([wait.flight for wait in waits], limit_s + _GRACE_S)
-        failures = [failed for wait in waits if (failed := self._land(wait, start_s)) is not None]
+        waits = {wait.flight: wait for wait in self._board(groups, limit_s)}
+        failures: list[tuple[StageError, bool]] = []
+        async with aclosing(flights.landing(waits, limit_s + _GRACE_S)) as landing:
+            async for flight in landing:
+                failed = self._land(waits[flight], start_s)
+                failures += [failed] if failed is not None else []
+                if landed is not None:
+                    await landed(waits[flight].pictures, is_good=failed is None)
         for failure, is_own in failures:
             if is_own:
                 self._parts.fleet.blame(failure.worker, failure.error)
@@ -67,17 +84,19 @@ class FanOut:
     def _board(self, groups: Sequence[EncodeGroup], limit_s: float) -> list[_Wait]:
         """Start calls and join those under way; nothing is awaited between here and the wait for them."""
         places, flights = self._pictures.first_positions, self._parts.encode.flights
-        own: dict[str, dict[str, int]] = {}
+        own: list[tuple[str, dict[str, int]]] = []
         joined: dict[Flight, dict[str, int]] = {}
         for group in groups:
+            mine: dict[str, int] = {}
             for identity in group.identities:
                 flight = None if identity in self._alone else flights.get(identity, self._pictures.cache_salt)
                 if flight is None:
-                    own.setdefault(group.worker, {})[identity] = places[identity]
+                    mine[identity] = places[identity]
                 else:
                     joined.setdefault(flight, {})[identity] = places[identity]
+            own += [(group.worker, mine)] if mine else []
         waits = [_Wait(flight, pictures, is_own=False) for flight, pictures in joined.items()]
-        for worker, pictures in own.items():
+        for worker, pictures in own:
             waits.append(_Wait(self._start(worker, pictures, limit_s), pictures, is_own=True))
         return waits
 

@@ -10,6 +10,8 @@ from chiasm.observability.receipt import Route
 from chiasm.protocol.generation import GenerateEvent, GenerateRequest, RequestFinished, RouteTaken
 from chiasm.routing.coverage.prefixes import prefixes_of
 from chiasm.routing.fan_out import FanOut
+from chiasm.routing.late import Late
+from chiasm.routing.overlap import parts_of, saved_s
 from chiasm.routing.parts import RouterParts
 from chiasm.routing.passage import Passage
 from chiasm.routing.pictures import Pictures
@@ -32,6 +34,7 @@ class Journey:
         self._pictures = Pictures(request.items, parts.fleet.embeddings, request.cache_salt)
         self._fan_out = FanOut(parts, request.request_id, self._pictures, self._ladder)
         self._passage = Passage(parts, request, self._pictures, self._ladder)
+        self._starts = {prefix.items[-1]: prefix for prefix in reversed(self._prefixes) if prefix.items}
         self._is_committed = False
         self._is_finished = False
 
@@ -44,9 +47,10 @@ class Journey:
                     job = self._job()
                     plan = self._plan(job)
                     yield RouteTaken(self._route(plan))
-                    if plan.groups and not await self._fan_out.run(plan.groups):
+                    late = self._late(plan, job)
+                    if plan.groups and late is None and not await self._fan_out.run(plan.groups):
                         continue
-                    async with aclosing(self._answer(plan, job)) as events:
+                    async with aclosing(self._answer(plan, job, late)) as events:
                         async for event in events:
                             yield event
         except ChiasmError:
@@ -54,20 +58,38 @@ class Journey:
                 yield RouteTaken(self._route(plan))
             raise
 
-    async def _answer(self, plan: Plan, job: Job) -> AsyncGenerator[GenerateEvent, None]:
+    def _late(self, plan: Plan, job: Job) -> Late | None:
+        """The pictures that are to follow the prompt, when it is not to wait for them. Only a first try is made so."""
+        if not plan.groups or plan.prefill not in job.may_overlap or self._ladder.has_failures:
+            return None
+        is_always = self._parts.settings.overlap == "always"
+        if not is_always and not saved_s(job, self._parts.costs.costs(), plan.prefill, plan.groups):
+            return None
+        return Late(self._fan_out, self._pictures, [part for group in plan.groups for part in parts_of(group)])
+
+    async def _answer(self, plan: Plan, job: Job, late: Late | None) -> AsyncGenerator[GenerateEvent, None]:
         """One try at prefill and decode; ends without `RequestFinished` when there is to be another."""
         try:
-            async with aclosing(self._passage.events(plan, job)) as events:
+            async with aclosing(self._passage.events(plan, job, late)) as events:
                 async for event in events:
                     if not self._is_committed:
                         self._commit(plan)
+                        if late is not None:
+                            late.end()
                     if isinstance(event, RequestFinished):
                         self._is_finished = True
                         yield RouteTaken(self._route(plan))
                         event = self._with_spans(event)
                     yield event
         except StageError as failure:
-            self._step_down(failure)
+            was_ended_by_encoder = late is not None and late.has_failed
+            if late is not None:
+                await late.outcome()
+            if not was_ended_by_encoder:
+                self._step_down(failure)
+        finally:
+            if late is not None:
+                late.end()
 
     @contextmanager
     def _counted(self) -> Iterator[None]:
@@ -101,10 +123,19 @@ class Journey:
             num_chars=self._prefixes[-1].num_chars if self._prefixes else 0,
             max_output_tokens=self._request.sampling.max_tokens or _DEFAULT_OUTPUT_TOKENS,
             known=self._parts.fleet.prefixes.longest(self._prefixes),
+            starts=self._starts,
+            may_overlap=self._may_overlap(),
             failed=frozenset(self._ladder.failed),
             failed_encoders=frozenset(self._ladder.failed_encoders),
             local_only=frozenset(self._ladder.local_only),
         )
+
+    def _may_overlap(self) -> frozenset[str]:
+        """Workers that compute a prompt while embeddings are on their way."""
+        if self._parts.settings.overlap == "never" or not self._request.items:
+            return frozenset()
+        able = [one.name for one in self._parts.fleet.members if one.info.takes_late_embeddings]
+        return frozenset(name for name in able if self._passage.forwards_metadata(name))
 
     def _route(self, plan: Plan) -> Route:
         return Route(path=plan.path, policy=plan.policy, reason=plan.reason, attempts=tuple(self._ladder.attempts))
@@ -142,6 +173,8 @@ class Journey:
             return "encodes_sent"
         if identity in self._fan_out.joined:
             return "encodes_avoided_in_flight"
+        if fate == "encode":  # it was on its way, and the worker had what it was for
+            return "encodes_avoided_prefix"
         return f"encodes_avoided_{fate}"
 
     def _with_spans(self, event: RequestFinished) -> RequestFinished:

@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncGenerator, Iterator, Mapping
 from contextlib import aclosing, contextmanager
+from functools import partial
 
 import msgspec
 
@@ -9,12 +10,13 @@ from chiasm.errors import ChiasmError
 from chiasm.observability.receipt import Span
 from chiasm.protocol.generation import GenerateEvent, GenerateRequest, RequestFinished, Usage
 from chiasm.routing.costs.spans import gaps
+from chiasm.routing.late import Late
 from chiasm.routing.parts import RouterParts
 from chiasm.routing.pictures import Pictures
 from chiasm.routing.plan import Plan
 from chiasm.routing.prediction import uncovered_tokens
 from chiasm.routing.recovery import Ladder, StageError
-from chiasm.routing.stages.generation import Expected
+from chiasm.routing.stages.generation import Begin, Expected
 from chiasm.routing.view import Job
 
 
@@ -33,47 +35,58 @@ class Passage:
         self._num_calls = 0
         self.spans: list[Span] = []
 
-    async def events(self, plan: Plan, job: Job) -> AsyncGenerator[GenerateEvent, None]:
+    async def events(self, plan: Plan, job: Job, late: Late | None) -> AsyncGenerator[GenerateEvent, None]:
         """The answer of the worker that decodes. Raises `StageError`."""
-        items, sent = self._pictures.sources(plan.fates, as_metadata=self._forwards_metadata(plan.prefill))
+        as_metadata = self.forwards_metadata(plan.prefill)
+        following = late.identities if late is not None else ()
+        items, sent = self._pictures.sources(plan.fates, as_metadata=as_metadata, late=following)
         request = msgspec.structs.replace(self._request, items=items)
         expected = self._expected(plan, job)
         if plan.decode is None:
             prefilled, stage, worker = None, "prefill", plan.prefill
         else:
-            prefilled = await self._prefill(plan.prefill, request, expected, sent)
-            request = msgspec.structs.replace(request, kv=prefilled.kv)
-            stage, worker, expected, sent = "decode", plan.decode, Expected(prefill_s=0.0), {}
+            prefilled = await self._prefill(plan.prefill, request, expected, sent, late)
+            items, _ = self._pictures.sources(plan.fates, as_metadata=as_metadata)
+            request = msgspec.structs.replace(request, items=items, kv=prefilled.kv)
+            stage, worker, expected, sent, late = "decode", plan.decode, Expected(prefill_s=0.0), {}, None
         start_s, first_s = self._parts.clock.now_s(), None
-        with self._failing(stage, worker, sent):
+        with self._failing(stage, worker, sent, late):
             member, call = self._parts.fleet.get(worker), self._call(request)
-            limit_s = self._first_limit_s(stage, is_stream=request.stream)
-            async with aclosing(self._parts.generate.stream(member, call, expected, limit_s)) as events:
+            limit_s, begin = self._limited(self._first_limit_s(stage, is_stream=request.stream), late)
+            async with aclosing(self._parts.generate.stream(member, call, expected, limit_s, begin)) as events:
                 async for event in events:
                     first_s = self._parts.clock.now_s() if first_s is None else first_s
                     if isinstance(event, RequestFinished):
                         self._ladder.passed(stage, worker)
-                        self._note_answer(event, stage, start_s, first_s)
+                        self._note_answer(event, stage, (start_s, first_s), late)
                         event = RequestFinished(merged_usage(prefilled, event))
                     yield event
 
     async def _prefill(
-        self, worker: str, request: GenerateRequest, expected: Expected, sent: Mapping[str, int]
+        self, worker: str, request: GenerateRequest, expected: Expected, sent: Mapping[str, int], late: Late | None
     ) -> RequestFinished:
         start_s = self._parts.clock.now_s()
-        with self._failing("prefill", worker, sent):
+        with self._failing("prefill", worker, sent, late):
             member, call = self._parts.fleet.get(worker), self._call(request)
-            limit_s = self._ladder.share_s(max(self._num_others("prefill"), 1))
-            finished = await self._parts.generate.prefill(member, call, expected, limit_s)
+            limit_s, begin = self._limited(self._ladder.share_s(max(self._num_others("prefill"), 1)), late)
+            finished = await self._parts.generate.prefill(member, call, expected, limit_s, begin)
         spans = [span.shifted(start_s) for span in finished.spans]
-        self.spans += [*spans, *gaps(spans, start_s, self._parts.clock.now_s(), "kv_transfer")]
+        known = [*spans, *(late.spans if late is not None else ())]
+        self.spans += [*spans, *gaps(known, start_s, self._parts.clock.now_s(), "kv_transfer")]
         self._ladder.passed("prefill", worker)
         return finished
 
-    def _forwards_metadata(self, worker: str) -> bool:
+    def _limited(self, limit_s: float, late: Late | None) -> tuple[float, Begin | None]:
+        """How long a call may take, and what begins with it. The limit counts from when nothing is late any more."""
+        if late is None:
+            return limit_s, None
+        return self._ladder.remaining_s, partial(late.begin, limit_s=limit_s)
+
+    def forwards_metadata(self, worker: str) -> bool:
         """Whether a worker gets embeddings' handles; raw media are only for those who can encode them again."""
-        roles = [one.info.roles for one in self._parts.fleet.members if one.name == worker]
-        return self._parts.settings.forward == "metadata" or not any("encode" in one for one in roles)
+        if self._parts.settings.forward == "metadata":
+            return True
+        return not any("encode" in one.info.roles for one in self._parts.fleet.members if one.name == worker)
 
     def _call(self, request: GenerateRequest) -> GenerateRequest:
         """The request under an id of its own: no worker is to mistake a second try for the first."""
@@ -101,23 +114,31 @@ class Passage:
             num_pixels=sum(local),
         )
 
-    def _note_answer(self, finished: RequestFinished, stage: str, start_s: float, first_s: float) -> None:
-        """Spans of the last call. What its worker does not account for is waiting before its work, delivery."""
+    def _note_answer(
+        self, finished: RequestFinished, stage: str, until_first: tuple[float, float], late: Late | None
+    ) -> None:
+        """Spans of the last call. What its worker does not account for is waiting before its work, delivery.
+
+        Where pictures followed the prompt, it is what encoders do not account for either: their way to the worker.
+        """
+        start_s, first_s = until_first
         spans = [span.shifted(start_s) for span in finished.spans]
-        waiting = "kv_transfer" if stage == "decode" else "prefill_queue"
+        waiting = "kv_transfer" if stage == "decode" else "prefill_queue" if late is None else "transfer"
         self.spans += spans
-        for gap in gaps(spans, start_s, first_s, waiting):
+        known = [*spans, *(late.spans if late is not None else ())]
+        for gap in gaps(known, start_s, first_s, waiting):
             is_delivery = gap.end_s == first_s and gap.start_s > start_s
             self.spans.append(Span("first_token", gap.start_s, gap.end_s) if is_delivery else gap)
 
     @contextmanager
-    def _failing(self, stage: str, worker: str, sent: Mapping[str, int]) -> Iterator[None]:
+    def _failing(self, stage: str, worker: str, sent: Mapping[str, int], late: Late | None) -> Iterator[None]:
         start_s = self._parts.clock.now_s()
         try:
             yield
         except ChiasmError as error:
-            self.spans.append(Span("prefill_queue", start_s, self._parts.clock.now_s()))
-            self._parts.fleet.blame(worker, error)
+            if late is None or not late.has_failed:
+                self.spans.append(Span("prefill_queue", start_s, self._parts.clock.now_s()))
+                self._parts.fleet.blame(worker, error)
             raise StageError(stage, worker, error, sent) from error
 
 

@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping
 
 import msgspec
 
-from chiasm.protocol.media import EmbeddingHandle, MediaItem
+from chiasm.protocol.media import EmbeddingHandle, LateSource, MediaItem
 from chiasm.routing.coverage.embeddings import EmbeddingIndex
 from chiasm.routing.plan import Fate
 from chiasm.routing.view import ItemView
@@ -73,13 +73,21 @@ class Pictures:
             self._index.forget(identity, self.cache_salt)
         return producers
 
-    def sources(self, fates: Mapping[str, Fate], *, as_metadata: bool) -> tuple[tuple[MediaItem, ...], dict[str, int]]:
-        """The items to send, in the request's order, and which of them go as handles (with their first positions)."""
+    def sources(
+        self, fates: Mapping[str, Fate], *, as_metadata: bool, late: Collection[str] = ()
+    ) -> tuple[tuple[MediaItem, ...], dict[str, int]]:
+        """The items to send, in the request's order, and which of them go as handles (with their first positions).
+
+        The handles of `late` pictures follow.
+        """
         sent: dict[str, int] = {}
         items: list[MediaItem] = []
         for position, item in enumerate(self._items):
             handle = None if fates[item.identity] == "local" else self.handle(item.identity)
-            if handle is not None and (as_metadata or not self.has_pixels(item.identity)):
+            if item.identity in late:
+                sent.setdefault(item.identity, position)
+                item = msgspec.structs.replace(item, source=LateSource())
+            elif handle is not None and (as_metadata or not self.has_pixels(item.identity)):
                 sent.setdefault(item.identity, position)
                 item = msgspec.structs.replace(item, source=handle)
             items.append(item)

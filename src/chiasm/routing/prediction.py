@@ -3,6 +3,7 @@
 from collections.abc import Collection, Sequence
 
 from chiasm.routing.costs.model import StageCosts
+from chiasm.routing.overlap import saved_s
 from chiasm.routing.plan import EncodeGroup, fate_of
 from chiasm.routing.policies.base import EXTERNALITY
 from chiasm.routing.view import FleetView, Job, WorkerView
@@ -34,13 +35,14 @@ class Outlook:
         fates = {item.identity: fate_of(item, job, fleet, prefill) for item in job.items}
         covered = {identity for identity, fate in fates.items() if fate == "prefix"}
         num_tokens = uncovered_tokens(job, fleet.costs, prefill.name, covered)
+        self._job = job
         self._prefill = prefill
         self._fleet = fleet
         self._pixels = {one.identity: one.num_pixels for one in job.items if fates[one.identity] in ("encode", "local")}
         self.prefill_s = fleet.costs.prefill_s(prefill.name, num_tokens)
 
     def first_token_s(self, groups: Sequence[EncodeGroup]) -> float:
-        """Predicted time from now: what waits at the workers, then encoding side by side, then the prompt."""
+        """Predicted time from now: what waits at the workers, then encoding side by side, then the rest of the prompt."""
         ready_s = self._prefill.work_s + self._local_s(groups)
         if groups:
             work_s = {one.name: one.work_s for one in self._fleet.workers}
@@ -48,7 +50,8 @@ class Outlook:
             ready_s = max(ready_s, *ends_s)
             if any(group.worker != self._prefill.name for group in groups):
                 ready_s += self._fleet.costs.take_s
-        return ready_s + self.prefill_s
+        saved = saved_s(self._job, self._fleet.costs, self._prefill.name, groups)
+        return ready_s + self.prefill_s - min(saved, ready_s)
 
     def strain_on_others_s(self, groups: Sequence[EncodeGroup]) -> float:
         """What the delay of generations that run already counts."""

@@ -68,6 +68,11 @@ class Ladder:
         self.check_time()
         return self._deadline_s - self._clock.now_s()
 
+    @property
+    def has_failures(self) -> bool:
+        """Whether anything went wrong yet."""
+        return any(attempt.outcome != "ok" for attempt in self.attempts)
+
     def check_time(self) -> None:
         """Raise what went wrong last, or else `DeadlineExceededError`, when the request's time is over."""
         if self._clock.now_s() >= self._deadline_s:

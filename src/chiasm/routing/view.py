@@ -62,6 +62,8 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         known: By worker, the longest start of the prompt that it is known to have computed.
+        starts: By picture, the prompt's start up to its first place and with it.
+        may_overlap: Workers that compute a prompt while embeddings are on their way.
         failed: Workers that failed the request in prefill or decode.
         failed_encoders: Workers that failed it in encoding, or whose embeddings were no good.
         local_only: Identities that no encoder is to be asked for any more.
@@ -71,6 +73,8 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     num_chars: int = 0
     max_output_tokens: int = 256
     known: Mapping[str, Prefix] = {}
+    starts: Mapping[str, Prefix] = {}
+    may_overlap: frozenset[str] = frozenset()
     failed: frozenset[str] = frozenset()
     failed_encoders: frozenset[str] = frozenset()
     local_only: frozenset[str] = frozenset()

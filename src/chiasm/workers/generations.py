@@ -28,6 +28,7 @@ from chiasm.workers.coverage import Coverage, covered_by_kv, pin_prefix
 from chiasm.workers.deadline import until
 from chiasm.workers.embeddings import EmbeddingSource
 from chiasm.workers.handover import KvExchange
+from chiasm.workers.late import Expected, LateEmbeddings
 from chiasm.workers.mailbox import Mailbox
 from chiasm.workers.pictures import PromptPictures
 
@@ -43,6 +44,7 @@ class _Run:
     request: GenerateRequest
     mailbox: Mailbox
     tensors: PromptTensors
+    late: Expected = field(default_factory=dict)
     clock: StageClock = field(default_factory=StageClock)
     planned: PlannedRequest | None = None
     first_image: int = 0
@@ -62,6 +64,7 @@ class Generations:
         self._embeddings = embeddings
         self._kv = kv
         self._planners = ThreadPoolExecutor(_PLANNER_THREADS, thread_name_prefix="chiasm-plan")
+        self.late = LateEmbeddings()
         self.num_open = 0
         self.num_covered_items = 0
 
@@ -71,7 +74,7 @@ class Generations:
         num_choices = request.sampling.n
         tensors = PromptTensors(num_choices, is_kv_wanted=request.hands_over_kv)
         run = _Run(request, Mailbox(num_choices, stream=request.stream), tensors)
-        with self._opened(run):
+        with self.late.expecting(request) as run.late, self._opened(run):
             async with until(deadline_s):
                 await self._submit(run)
             while not run.mailbox.is_finished or run.mailbox.has_events:
@@ -98,7 +101,7 @@ class Generations:
             for span, item in zip(planned.prompt.media, planned.items, strict=True)
         ]
         run.pictures = pictures = PromptPictures(
-            self._embeddings, places[run.first_image :], run.clock, run.request.cache_salt
+            self._embeddings, places[run.first_image :], run.late, run.clock, run.request.cache_salt
         )
         handles: list[EmbeddingHandle] = []
         while True:

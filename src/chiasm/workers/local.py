@@ -13,8 +13,8 @@ from chiasm.media.decoding import PictureDecoder
 from chiasm.media.prepare.base import ImagePreparer
 from chiasm.observability.receipt import StageClock
 from chiasm.protocol.generation import GenerateEvent, GenerateRequest
-from chiasm.protocol.media import EmbeddingHandle
-from chiasm.protocol.worker import EncodeRequest, EncodeResponse, Role, WorkerInfo, WorkerStats
+from chiasm.protocol.media import EmbeddingHandle, LateSource
+from chiasm.protocol.worker import EncodeRequest, EncodeResponse, Role, SupplyRequest, WorkerInfo, WorkerStats
 from chiasm.settings import EngineSettings, MediaSettings, TransferSettings
 from chiasm.workers.deadline import until
 from chiasm.workers.embeddings import EmbeddingSource
@@ -27,7 +27,7 @@ _TRANSFER = TransferSettings()
 
 
 class LocalWorker:
-    """Implements `chiasm.protocol.worker.Worker`. Made on any thread, used on one event loop."""
+    """Implements `chiasm.protocol.worker.LateWorker`. Made on any thread, used on one event loop."""
 
     def __init__(
         self,
@@ -94,6 +94,7 @@ class LocalWorker:
             device="cpu",
             max_model_tokens=embedded.max_tokens,
             takes_images=embedded.preparer is not None,
+            takes_late_embeddings=embedded.language is not None and transport is not None,
             model_revision=embedded.model_revision,
             processor_revision=embedded.preparer.revision if embedded.preparer else "",
             started_at_unix_s=time.time(),
@@ -149,6 +150,8 @@ class LocalWorker:
     async def encode(self, request: EncodeRequest) -> EncodeResponse:
         """See `Worker`. The embeddings stay in the cache, unheld, until room is needed."""
         require_role("encode", self._info.roles, "encode media")
+        if any(isinstance(item.source, LateSource) for item in request.items):
+            raise UnsupportedFeatureError("An encoder takes media, not embeddings")
         clock = StageClock()
         self._num_encode_calls += 1
         try:
@@ -158,6 +161,13 @@ class LocalWorker:
             self._num_encode_calls -= 1
         keys = (self._engine.embedding_key(item.identity, request.cache_salt) for item in request.items)
         return EncodeResponse(handles=tuple(handles[key] for key in keys), spans=tuple(clock.spans))
+
+    async def supply(self, request: SupplyRequest) -> None:
+        """See `LateWorker`."""
+        if self._generations is None:
+            require_role("prefill", self._info.roles, "compute prompts")
+        assert self._generations is not None
+        await self._generations.late.supply(request)
 
     async def _encoded(self, request: EncodeRequest, clock: StageClock) -> dict[str, EmbeddingHandle]:
         """Handles by key, good for other workers where there is a transport."""

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from chiasm.observability.receipt import StageClock
 from chiasm.protocol.media import EmbeddingHandle, MediaItem
 from chiasm.workers.embeddings import EmbeddingSource, HeldEmbeddings
+from chiasm.workers.late import Expected, arrived
 
 
 class PromptPictures:
@@ -15,6 +16,7 @@ class PromptPictures:
         self,
         source: EmbeddingSource,
         places: Sequence[tuple[str, int, MediaItem]],
+        late: Expected,
         clock: StageClock,
         cache_salt: str,
     ) -> None:
@@ -23,6 +25,7 @@ class PromptPictures:
         Args:
             source: Where embeddings come from.
             places: For each picture of the prompt, in order: its embedding's key, its item's position and its item.
+            late: By position, handles that are still to come.
             clock: Gets the spans.
             cache_salt: Of the request.
         """
@@ -31,7 +34,7 @@ class PromptPictures:
         self._tasks: dict[str, asyncio.Task[HeldEmbeddings]] = {}
         for key, index, item in places:
             if key not in self._tasks:
-                self._tasks[key] = asyncio.create_task(source.hold_all([(index, item)], clock, cache_salt))
+                self._tasks[key] = asyncio.create_task(self._hold(index, item, late.get(index), clock, cache_salt))
         self.num_ready = 0
         """Pictures at the start of the prompt whose embeddings are held."""
 
@@ -70,6 +73,16 @@ class PromptPictures:
             else:
                 task.cancel()
                 task.add_done_callback(self._give_up)
+
+    async def _hold(
+        self,
+        index: int,
+        item: MediaItem,
+        late: "asyncio.Future[EmbeddingHandle] | None",
+        clock: StageClock,
+        cache_salt: str,
+    ) -> HeldEmbeddings:
+        return await self._source.hold_all([(index, await arrived(item, late))], clock, cache_salt)
 
     def _handle(self, key: str) -> EmbeddingHandle:
         (handle,) = self._tasks[key].result().handles.values()

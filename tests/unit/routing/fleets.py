@@ -28,13 +28,13 @@ TOPOLOGIES = {
 class Fleet:
     """A router and the scripted workers behind it, by name."""
 
-    def __init__(self, topology, workers=None, **settings) -> None:
+    def __init__(self, topology, workers=None, *, takes_late=False, **settings) -> None:
         settings.setdefault("policy", "least_work")
         self.tensors = Tensors()
         self.router = Router(RoutingSettings(topology=topology, **settings), clock=LoopClock())
         self.workers = {}
         for name, roles in (TOPOLOGIES[topology] if workers is None else workers).items():
-            self.add(name, roles)
+            self.add(name, roles, takes_late_embeddings=takes_late and "prefill" in roles)
 
     def add(self, name, roles=ALL, **fields):
         worker = self.workers[name] = ScriptedWorker(name, self.tensors, roles, **fields)

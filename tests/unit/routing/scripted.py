@@ -28,7 +28,8 @@ from chiasm.protocol.generation import (
 )
 from chiasm.protocol.kv import KvHandle, KvMetadata
 from chiasm.protocol.media import EmbeddingHandle, EmbeddingMetadata, InlineSource, MediaItem
-from chiasm.protocol.worker import EncodeResponse, WorkerInfo, WorkerStats
+from chiasm.protocol.worker import EncodeResponse, SupplyRequest, WorkerInfo, WorkerStats
+from chiasm.workers.late import LateEmbeddings, arrived
 
 ALL = ("encode", "prefill", "decode")
 TTL_S = 60.0
@@ -96,10 +97,12 @@ class ScriptedWorker:
         self.cache: set[str] = set()
         self.ids: list[str] = []
         self.requests: list[GenerateRequest] = []
+        self.supplied: list[SupplyRequest] = []
         self.encoded: list[str] = []
         self.counts: Counter[str] = Counter()
         self.num_open = 0
         self.engine = asyncio.Lock()
+        self.late = LateEmbeddings()
         self.started = asyncio.Event()
         fields = {
             "name": name,
@@ -141,17 +144,27 @@ class ScriptedWorker:
             handles = tuple(self._offer(item.identity, fault) for item in request.items)
             return EncodeResponse(handles=handles, spans=tuple(span.shifted(-start_s) for span in spans))
 
+    async def supply(self, request):
+        await asyncio.sleep(self.hop_s)
+        self.supplied.append(request)
+        if self.is_dead:
+            raise EngineDeadError(f"'{self.name}' is dead")
+        await self.late.supply(request)
+
     async def generate(self, request):
         self.requests.append(request)
-        with self._open(request.request_id):
+        with self._open(request.request_id), self.late.expecting(request) as late:
             await asyncio.sleep(self.hop_s)
             start_s = self._now_s()
             spans = []
             if request.kv is None:
                 await self._fault("prefill")
-                for item in request.items:
-                    spans += await self._see(item)
-                spans += await self._work("prefill", self.prefill_s)
+                share_s = self.prefill_s / (1 + len(late))
+                for place, item in enumerate(request.items):
+                    if place in late:
+                        spans += await self._work("prefill", share_s)
+                    spans += await self._see(await arrived(item, late.get(place)))
+                spans += await self._work("prefill", share_s)
                 spans = [span.shifted(-start_s) for span in spans]
             else:
                 self._take_kv(request.kv)

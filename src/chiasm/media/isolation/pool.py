@@ -15,7 +15,7 @@ from chiasm.errors import EngineError, MediaDecodeError, MediaError, TransferErr
 from chiasm.media.isolation.wire import Done, Failed, Job, Link, Ready, Taken, num_array_bytes
 from chiasm.media.prepare.base import ImagePreparer, PreparedImage
 from chiasm.observability.receipt import StageClock
-from chiasm.protocol.media import EmbeddingHandle, InlineSource, MediaItem
+from chiasm.protocol.media import EmbeddingHandle, InlineSource, LateSource, MediaItem
 from chiasm.settings import MediaSettings
 
 logger = logging.getLogger(__name__)
@@ -66,7 +66,7 @@ class DecoderProcess:
         self._wait_ready()
         self._link.expire_in(self._settings.decode_timeout_s)
         source = item.source
-        assert not isinstance(source, EmbeddingHandle)
+        assert not isinstance(source, EmbeddingHandle | LateSource)
         data, spooled = (source.data, None) if isinstance(source, InlineSource) else (b"", source)
         job = Job(item.width, item.height, len(pickled_preparer), len(data), spooled)
         self._link.send(job, (pickled_preparer, data))

@@ -11,6 +11,7 @@ from chiasm.protocol.media import (
     CacheSalt,
     EmbeddingHandle,
     InlineSource,
+    LateSource,
     Sha256Hex,
     SpoolSource,
 )
@@ -18,7 +19,7 @@ from chiasm.protocol.openai.chat import TextContent
 from chiasm.protocol.openai.sampling import TextFormat
 
 Grid = tuple[Annotated[int, Meta(ge=1)], Annotated[int, Meta(ge=1)], Annotated[int, Meta(ge=1)]]
-Source = InlineSource | SpoolSource | EmbeddingHandle
+Source = InlineSource | SpoolSource | EmbeddingHandle | LateSource
 
 
 class Url(msgspec.Struct, frozen=True):
@@ -41,7 +42,10 @@ class Metadata(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class EmbedsPart(msgspec.Struct, frozen=True, tag="image_embeds", tag_field="type", forbid_unknown_fields=True):
-    """A picture that has been encoded; its handle stands in `ec_transfer_params` under `uuid`, its identity."""
+    """A picture that has been encoded; its handle stands in `ec_transfer_params` under `uuid`, its identity.
+
+    One whose handle follows has no metadata.
+    """
 
     image_embeds: Metadata
     uuid: Sha256Hex

@@ -9,7 +9,7 @@ import pybase64
 from msgspec import UNSET
 
 from chiasm.errors import InvalidRequestError
-from chiasm.protocol.media import EmbeddingHandle, InlineSource, MediaItem, SpoolSource
+from chiasm.protocol.media import EmbeddingHandle, InlineSource, LateSource, MediaItem, SpoolSource
 from chiasm.protocol.wire.bodies import EmbeddingEntry, EmbedsPart, ItemBody, Metadata, PicturePart, Url
 
 SPOOL_SCHEME = "chiasm-spool:"
@@ -64,6 +64,8 @@ def part_of(item: MediaItem, payloads: Payloads) -> MediaPart:
     source = item.source
     if isinstance(source, EmbeddingHandle):
         return EmbedsPart(metadata_of(source), item.identity)
+    if isinstance(source, LateSource):
+        return EmbedsPart(Metadata(), item.identity)
     if isinstance(source, SpoolSource):
         return PicturePart(_url(f"{SPOOL_SCHEME}{source.num_bytes}/{source.name}".encode()), item.identity)
     kind = f"image/{item.format}" if item.format.isascii() and item.format.isalnum() else "application/octet-stream"
@@ -73,7 +75,9 @@ def part_of(item: MediaItem, payloads: Payloads) -> MediaPart:
 def body_of(item: MediaItem, *, is_placed: bool, entries: dict[str, EmbeddingEntry]) -> ItemBody:
     """What the content part does not say. `is_placed` says whether there is one."""
     source = item.source
-    told = is_placed and (not isinstance(source, EmbeddingHandle) or entries[item.identity].handle == source)
+    told = is_placed and not isinstance(source, LateSource)
+    if isinstance(source, EmbeddingHandle):
+        told = told and entries[item.identity].handle == source
     return ItemBody(
         kind=item.kind,
         identity=item.identity,

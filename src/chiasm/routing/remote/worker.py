@@ -8,8 +8,8 @@ import msgspec
 from chiasm.errors import EngineDeadError, EngineError, EngineStartError
 from chiasm.protocol.generation import GenerateEvent, GenerateRequest, RequestFinished
 from chiasm.protocol.media import CONTRACT_VERSION
-from chiasm.protocol.wire import StreamDecoder, decode_encoded, decode_whole, encode_request
-from chiasm.protocol.worker import EncodeRequest, EncodeResponse, WorkerInfo, WorkerStats
+from chiasm.protocol.wire import StreamDecoder, decode_encoded, decode_whole, encode_request, encode_supply
+from chiasm.protocol.worker import EncodeRequest, EncodeResponse, SupplyRequest, WorkerInfo, WorkerStats
 from chiasm.routing.remote.connection import WorkerConnection
 
 _LOOK_TIMEOUT_S = 5.0
@@ -17,7 +17,7 @@ Body = TypeVar("Body", WorkerInfo, WorkerStats)
 
 
 class RemoteWorker:
-    """Implements `chiasm.protocol.worker.Worker` by calling a worker's server. Lives on one event loop.
+    """Implements `chiasm.protocol.worker.LateWorker` by calling a worker's server. Lives on one event loop.
 
     Closing a generation's iterator closes its connection, at which the worker cancels. A request never outlives its
     `timeout_s`, whatever the worker does; a worker that dies ends it with `EngineDeadError` at once.
@@ -95,6 +95,11 @@ class RemoteWorker:
         call = encode_request(request, self._info.model)
         async with self._connection.post(call, request.timeout_s) as channel:
             return decode_encoded(await self._connection.whole(channel), len(request.items))
+
+    async def supply(self, request: SupplyRequest) -> None:
+        """See `LateWorker`."""
+        async with self._connection.post(encode_supply(request), request.timeout_s) as channel:
+            await self._connection.whole(channel)
 
     async def aclose(self) -> None:
         """Let go of the worker, which lives on; requests still open end with `EngineDeadError`."""

@@ -1,7 +1,7 @@
 """Encode calls under way, so that a picture is not sent twice while its embedding is being made."""
 
 import asyncio
-from collections.abc import Collection, Coroutine, Mapping
+from collections.abc import AsyncGenerator, Collection, Coroutine, Mapping
 from typing import Any
 
 import msgspec
@@ -47,7 +47,7 @@ class Flights:
     def start(
         self, worker: str, identities: Collection[str], call: Coroutine[Any, Any, Delivered], cache_salt: str
     ) -> Flight:
-        """Begin a call; the caller must `wait` for it before it awaits anything else."""
+        """Begin a call; the caller must wait for its `landing` before it awaits anything else."""
         task = asyncio.create_task(call)
         self._landing.add(task)
         task.add_done_callback(self._landed)
@@ -56,13 +56,19 @@ class Flights:
             self._by_picture[picture] = flight
         return flight
 
-    async def wait(self, flights: Collection[Flight], limit_s: float) -> None:
-        """Until all have ended, or the limit; ask their tasks what came of it. Safe to cancel."""
+    async def landing(self, flights: Collection[Flight], limit_s: float) -> AsyncGenerator[Flight, None]:
+        """Each as it ends, and at the limit those that have not; ask its task what came of it. To be closed."""
+        loop = asyncio.get_running_loop()
+        end_s = loop.time() + limit_s
+        under_way = {flight.task: flight for flight in flights}
         for flight in flights:
             flight.num_waiters += 1
         try:
-            if flights:
-                await asyncio.wait([flight.task for flight in flights], timeout=limit_s)
+            while under_way:
+                waited_s = max(end_s - loop.time(), 0.0)
+                ended, _ = await asyncio.wait(under_way, timeout=waited_s, return_when=asyncio.FIRST_COMPLETED)
+                for task in [one for one in under_way if one in ended] or list(under_way):
+                    yield under_way.pop(task)
         finally:
             for flight in flights:
                 self._leave(flight)

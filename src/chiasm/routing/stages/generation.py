@@ -1,6 +1,7 @@
 """The prefill and decode stages: one call to one worker, with its waits bounded and its cost learned."""
 
-from collections.abc import AsyncGenerator, Iterator
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import aclosing, closing, contextmanager
 from typing import Any, cast
 
@@ -25,6 +26,10 @@ class Expected(msgspec.Struct, frozen=True, kw_only=True):
     num_pixels: int = 0
 
 
+Begin = Callable[[Member, str, Patience], None]
+"""Begins what goes with a call: on whom, the call's id, and the patience of its first wait."""
+
+
 class GenerateStage:
     """Calls workers for prefill, for decode, or for both."""
 
@@ -33,13 +38,24 @@ class GenerateStage:
         self._clock = clock
 
     async def stream(
-        self, member: Member, request: GenerateRequest, expected: Expected, first_limit_s: float
+        self,
+        member: Member,
+        request: GenerateRequest,
+        expected: Expected,
+        first_limit_s: float,
+        begin: Begin | None = None,
     ) -> AsyncGenerator[GenerateEvent, None]:
-        """The worker's events, the first of them within `first_limit_s`. Ends with `RequestFinished` or raises."""
+        """The worker's events, the first of them within `first_limit_s`. Ends with `RequestFinished` or raises.
+
+        What is to begin with the call gets a moment before it.
+        """
         end_s = self._clock.now_s() + request.timeout_s
         async with aclosing(cast("Any", member.worker.generate(request))) as events:
             with closing(member.patience(first_limit_s)) as patience:
                 with self._loaded(member, expected):
+                    if begin is not None:
+                        begin(member, request.request_id, patience)
+                        await asyncio.sleep(0)
                     event = await _first(events, patience)
                 first_s = self._clock.now_s()
                 patience.restart(end_s - first_s)
@@ -55,7 +71,12 @@ class GenerateStage:
         raise EngineError(f"Worker '{member.name}' ended its answer without a result")
 
     async def prefill(
-        self, member: Member, request: GenerateRequest, expected: Expected, limit_s: float
+        self,
+        member: Member,
+        request: GenerateRequest,
+        expected: Expected,
+        limit_s: float,
+        begin: Begin | None = None,
     ) -> RequestFinished:
         """Have a prompt computed and kept for another worker."""
         sampling = msgspec.structs.replace(
@@ -63,7 +84,7 @@ class GenerateStage:
         )
         asked = msgspec.structs.replace(request, sampling=sampling, stream=False, hands_over_kv=True, timeout_s=limit_s)
         finished: RequestFinished | None = None
-        async with aclosing(self.stream(member, asked, expected, limit_s)) as events:
+        async with aclosing(self.stream(member, asked, expected, limit_s, begin)) as events:
             async for event in events:
                 if isinstance(event, RequestFinished):
                     finished = event

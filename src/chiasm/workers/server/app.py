@@ -10,7 +10,7 @@ from chiasm.asgi.auth import Authentication
 from chiasm.asgi.interruptions import Interruptions
 from chiasm.asgi.reply import json_reply
 from chiasm.protocol.openai.errors import encode_error, fault_body
-from chiasm.protocol.wire import CHAT_PATH, TEXT_PATH
+from chiasm.protocol.wire import CHAT_PATH, SUPPLY_PATH, TEXT_PATH
 from chiasm.protocol.worker import Worker
 from chiasm.workers.server.call import Call
 
@@ -63,7 +63,7 @@ class WorkerApp:
 
     async def _route(self, scope: Scope, receive: Receive, send: Send) -> None:
         path, method = scope["path"], scope["method"]
-        is_call = path in (CHAT_PATH, TEXT_PATH)
+        is_call = path in (CHAT_PATH, TEXT_PATH) or (path == SUPPLY_PATH and self.worker.info.takes_late_embeddings)
         if is_call and method == "POST":
             await Call(self, scope, receive, send).run()
         elif path in self._replies and method == "GET":

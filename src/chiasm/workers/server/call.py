@@ -2,7 +2,7 @@
 
 import asyncio
 from contextlib import aclosing
-from typing import Protocol
+from typing import Protocol, cast
 
 from starlette.types import Receive, Scope, Send
 
@@ -14,8 +14,8 @@ from chiasm.errors import ChiasmError, EngineError
 from chiasm.observability.logs import LOGGER
 from chiasm.protocol.generation import GenerateRequest, RequestFinished
 from chiasm.protocol.openai.errors import error_headers, status_of
-from chiasm.protocol.wire import AnswerEncoder, decode_request, encode_encoded, encode_fault
-from chiasm.protocol.worker import EncodeRequest, Worker
+from chiasm.protocol.wire import SUPPLY_PATH, AnswerEncoder, decode_request, decode_supply, encode_encoded, encode_fault
+from chiasm.protocol.worker import EncodeRequest, LateWorker, Worker
 
 _LAST_WORDS_TIMEOUT_S = 1.0
 
@@ -74,6 +74,9 @@ class Call:
     async def _serve(self, limits: RequestLimits) -> None:
         most_bytes = self._server.limits.max_body_bytes
         body = await read_body(self._receive, self._scope["headers"], most_bytes, "the worker's limit on bodies")
+        if self._scope["path"] == SUPPLY_PATH:
+            await self._supply(body, limits)
+            return
         request = decode_request(self._scope["path"], body)
         del body
         self._request_id = request.request_id
@@ -85,6 +88,14 @@ class Call:
             await json_reply(self._send, 200, encode_encoded(response, request.request_id, model), [])
         else:
             await self._generate(request, AnswerEncoder(self._scope["path"], request.request_id, model))
+
+    async def _supply(self, body: bytes, limits: RequestLimits) -> None:
+        request = decode_supply(body)
+        self._request_id = request.request_id
+        limits.shorten(request.timeout_s)
+        limits.watch(self._receive, self._scope)
+        await cast("LateWorker", self._server.worker).supply(request)  # the application lets others have no such call
+        await json_reply(self._send, 200, b"{}", [])
 
     async def _generate(self, request: GenerateRequest, encoder: AnswerEncoder) -> None:
         event = None
