@@ -23,15 +23,16 @@ class Authentication:
     Sets `scope["tenant"]`: a short hash of the key, or 'anonymous' when no keys are configured.
     """
 
-    def __init__(self, app: ASGIApp, api_keys: Iterable[str]) -> None:
+    def __init__(self, app: ASGIApp, api_keys: Iterable[str], open_paths: frozenset[str] = OPEN_PATHS) -> None:
         self._app = app
+        self._open_paths = open_paths
         self._digests = [_digest(key.encode()) for key in api_keys]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the request on, or answer 401 without reading its body."""
         if scope["type"] == "http":
             scope["tenant"] = ANONYMOUS
-            if self._digests and scope["path"] not in OPEN_PATHS:
+            if self._digests and scope["path"] not in self._open_paths:
                 tenant = self._tenant(scope["headers"])
                 if tenant is None:
                     await _refuse(send)

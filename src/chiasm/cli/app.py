@@ -5,6 +5,7 @@ import sys
 import typer
 
 from chiasm.cli.ask import ask
+from chiasm.cli.bench.command import bench
 from chiasm.cli.config import config
 from chiasm.cli.doctor import doctor
 from chiasm.cli.faults import faults
@@ -36,6 +37,7 @@ app.command()(ask)
 app.command()(tokens)
 app.command()(doctor)
 app.command()(faults)
+app.command()(bench)
 app.command()(version)
 app.add_typer(config, name="config")
 app.add_typer(media, name="media")

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Literal
 
+from chiasm.protocol.fleet import MemberState
 from chiasm.protocol.worker import Worker, WorkerInfo, WorkerStats
 from chiasm.routing.clock import Clock
 from chiasm.routing.patience import Patience
@@ -75,6 +76,22 @@ class Member:
     def num_open(self) -> int:
         """Calls under way."""
         return len(self.encoding) + len(self.prefilling) + self.num_decoding
+
+    def snapshot(self) -> MemberState:
+        """What is known of it now."""
+        return MemberState(
+            name=self.name,
+            roles=self.info.roles,
+            state=self.state,
+            reason=self.reason,
+            device=self.info.device,
+            num_encoding=len(self.encoding),
+            num_prefilling=len(self.prefilling),
+            num_decoding=self.num_decoding,
+            encode_wait_s=self.encoding.wait_s(),
+            prefill_wait_s=self.prefilling.wait_s(),
+            stats=self.stats,
+        )
 
     def mark_ready(self) -> None:
         """Let it have work, unless it is to be drained."""

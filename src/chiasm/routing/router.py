@@ -6,6 +6,7 @@ from collections.abc import AsyncGenerator
 import msgspec
 
 from chiasm.errors import EngineDeadError, HandleExpiredError
+from chiasm.protocol.fleet import FleetState
 from chiasm.protocol.generation import GenerateEvent, GenerateRequest
 from chiasm.protocol.worker import EncodeRequest, EncodeResponse, Role, WorkerInfo, WorkerStats
 from chiasm.routing.clock import Clock, SystemClock
@@ -88,6 +89,12 @@ class Router:
         sums["num_open_requests"] = self._parts.num_open
         is_healthy = bool(self.fleet.with_role("prefill") and self.fleet.with_role("decode"))
         return WorkerStats(is_healthy=is_healthy, totals=dict(totals), **sums)
+
+    def fleet_state(self) -> FleetState:
+        """See `Fleetlike`."""
+        settings = self._parts.settings
+        members = tuple(member.snapshot() for member in self.fleet.members)
+        return FleetState(topology=settings.topology, policy=settings.policy, members=members)
 
     def generate(self, request: GenerateRequest) -> AsyncGenerator[GenerateEvent, None]:
         """See `Worker`. Routes come between the events: first, after each failed attempt, and with the end."""

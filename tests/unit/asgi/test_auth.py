@@ -4,6 +4,7 @@ import pytest
 
 from chiasm.asgi.auth import OPEN_PATHS
 from chiasm.gateway import create_app
+from chiasm.gateway.console.routes import console_paths
 from chiasm.settings import GatewaySettings
 from tests.asgi import call
 from tests.fakes import FakeIngest, FakeWorker
@@ -45,7 +46,7 @@ ROUTES = [route.path.replace("{id:path}", "fake").replace("{id}", "x") for route
 ELSEWHERE = ["/", "", "/nowhere", "/HEALTH", "/Health", "/health/", "//health", "/health/ready", "/v1/embeddings",
              "/rerank", "/v1/rerank", "/v2/rerank", "//rerank", "/rerank/", "/%2Frerank", "/score", "/classify",
              "/pooling"]  # fmt: skip
-PATHS = sorted({*ELSEWHERE, *(spelt for path in ROUTES for spelt in spellings(path))} - OPEN_PATHS)
+PATHS = sorted({*ELSEWHERE, *(spelt for path in ROUTES for spelt in spellings(path))} - OPEN_PATHS - console_paths())
 
 
 @pytest.mark.parametrize("method", ["GET", "POST", "HEAD", "OPTIONS", "PUT", "DELETE", "PATCH", "TRACE", "get", "FOO"])

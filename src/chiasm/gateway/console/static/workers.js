@@ -1,0 +1,54 @@
+// The fleet: each worker in the columns of its stages.
+
+import { count, el, ms } from "./format.js";
+
+const STAGES = ["encode", "prefill", "decode"];
+const STATES = { ready: "good", starting: "warn", draining: "warn", down: "bad" };
+
+export function workers(fleet) {
+  const order = (member) => `${places(member).length}-${places(member)[0] ?? 0}-${member.name}`; // narrow ones fill the rows first
+  return [...fleet.members].sort((a, b) => order(a).localeCompare(order(b), "en", { numeric: true })).map(card);
+}
+
+function places(member) {
+  return STAGES.map((stage, index) => (member.roles.includes(stage) ? index + 1 : 0)).filter(Boolean);
+}
+
+function card(member) {
+  const found = places(member);
+  const [first, last] = found.length ? [found[0], found.at(-1)] : [1, 3];
+  const column = first === last ? `s${first}` : `s${first}e${last}`;
+  const node = el("article", { class: `worker ${member.state in STATES ? member.state : ""} ${column}` });
+  node.append(el("h3", { text: member.name }, el("span", { class: STATES[member.state] ?? "", text: member.state })));
+  node.append(el("p", { text: [member.roles.join(", "), member.device].filter(Boolean).join(" on ") }));
+  if (member.reason) node.append(el("p", { class: "bad", text: member.reason }));
+  const list = el("dl");
+  for (const [name, value] of figures(member)) {
+    list.append(el("div", {}, el("dt", { text: name }), el("dd", { text: value })));
+  }
+  node.append(list);
+  return node;
+}
+
+function figures(member) {
+  const rows = [];
+  if (member.roles.includes("encode")) rows.push(["encoding", under(member.num_encoding, member.encode_wait_s)]);
+  if (member.roles.includes("prefill")) rows.push(["prefilling", under(member.num_prefilling, member.prefill_wait_s)]);
+  if (member.roles.includes("decode")) rows.push(["decoding", count(member.num_decoding)]);
+  const stats = member.stats;
+  if (stats && (member.roles.includes("prefill") || member.roles.includes("decode"))) {
+    rows.push(["in the engine", `${count(stats.num_running)} run, ${count(stats.num_waiting)} wait`]);
+    rows.push(["free slots", count(stats.num_free_slots)]);
+    rows.push(["cached KV blocks", count(stats.num_cached_blocks)]);
+  }
+  if (stats) {
+    rows.push(["cached embeddings", count(stats.num_cached_embeddings)]);
+    rows.push(["held embeddings", count(stats.num_held_embeddings)]);
+    rows.push(["tensors offered", count(stats.num_offered_tensors)]);
+  }
+  return rows;
+}
+
+function under(number, wait_s) {
+  return wait_s > 0.0005 ? `${count(number)} (${ms(wait_s)})` : count(number);
+}
