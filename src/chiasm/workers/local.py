@@ -9,6 +9,7 @@ from pathlib import Path
 from chiasm.connectors.base import Transport
 from chiasm.connectors.local import LocalConnector
 from chiasm.engines.embedded.engine import EmbeddedEngine, Progress
+from chiasm.errors import UnsupportedFeatureError
 from chiasm.media.decoding import PictureDecoder
 from chiasm.media.prepare.base import ImagePreparer
 from chiasm.observability.receipt import StageClock
