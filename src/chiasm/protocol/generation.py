@@ -143,3 +143,29 @@ class RouteTaken(msgspec.Struct, frozen=True, tag="route"):
 
 
 GenerateEvent = TokenEvent | ChoiceFinished | RequestFinished | RouteTaken
+
+
+def merge_adjacent(events: list[GenerateEvent]) -> list[GenerateEvent]:
+    """Join runs of token events of the same choice; the order of everything else stays."""
+    merged: list[GenerateEvent] = []
+    run: list[TokenEvent] = []
+    for event in events:
+        token = event if isinstance(event, TokenEvent) else None
+        if run and (token is None or token.choice != run[0].choice):
+            merged.append(_joined(run))
+            run = []
+        if token is None:
+            merged.append(event)
+        else:
+            run.append(token)
+    return [*merged, _joined(run)] if run else merged
+
+
+def _joined(run: list[TokenEvent]) -> TokenEvent:
+    if len(run) == 1:
+        return run[0]
+    logprobs = None
+    if any(event.logprobs is not None for event in run):
+        logprobs = tuple(entry for event in run for entry in event.logprobs or ())
+    token_ids = tuple(token_id for event in run for token_id in event.token_ids)
+    return TokenEvent(run[0].choice, "".join([event.text for event in run]), token_ids, logprobs)

@@ -6,7 +6,7 @@ import pytest
 
 from chiasm.errors import EngineError, EngineStepError
 from chiasm.gateway.exchange import generation
-from chiasm.gateway.exchange.generation import Generation, merge_adjacent
+from chiasm.gateway.exchange.generation import Generation
 from chiasm.protocol.generation import (
     ChoiceFinished,
     GenerateRequest,
@@ -14,7 +14,6 @@ from chiasm.protocol.generation import (
     SamplingParams,
     TextPrompt,
     TokenEvent,
-    TokenLogprob,
 )
 from tests.fakes import FakeWorker, fail, finished, hang, say
 
@@ -35,6 +34,49 @@ async def test_a_reader_that_keeps_up_gets_one_event_a_batch():
     got = await batches(FakeWorker(say(0.005)), request())
     assert [event.text for batch in got for event in batch if isinstance(event, TokenEvent)] == ["a", " b", " c"]
     assert len(got) >= 3
+
+
+async def test_tokens_in_quick_succession_share_a_batch_but_the_first_and_the_end_do_not_wait(monkeypatch):
+    monkeypatch.setattr(generation, "MIN_INTERVAL_S", 3600.0)
+    proceed = asyncio.Event()
+
+    async def script(made):
+        yield TokenEvent(0, "a", (1,))
+        await proceed.wait()
+        for text in "bcd":
+            yield TokenEvent(0, text, (1,))
+            await asyncio.sleep(0)
+        yield ChoiceFinished(0, "stop")
+        yield finished(made, 4)
+
+    async with Generation(FakeWorker(script), [request()], is_stream=True) as running:
+        assert await running.next_batch() == [TokenEvent(0, "a", (1,))]
+        proceed.set()
+        second = await running.next_batch()
+        assert second[0] == TokenEvent(0, "bcd", (1, 1, 1))
+        assert [type(event) for event in second[1:]] == [ChoiceFinished, RequestFinished]
+        assert await running.next_batch() == []
+
+
+async def test_what_gathers_is_handed_out_when_its_time_has_come(monkeypatch):
+    monkeypatch.setattr(generation, "MIN_INTERVAL_S", 0.05)
+
+    async def script(made):
+        for text in "abc":
+            yield TokenEvent(0, text, (1,))
+        await asyncio.Event().wait()
+
+    async with Generation(FakeWorker(script), [request()], is_stream=True) as running:
+        texts = ""
+        while texts != "abc":
+            texts += "".join(event.text for event in await running.next_batch())
+
+
+async def test_a_failure_does_not_wait_for_more_tokens(monkeypatch):
+    monkeypatch.setattr(generation, "MIN_INTERVAL_S", 3600.0)
+    worker = FakeWorker(fail(EngineStepError("broken"), after=3))
+    with pytest.raises(EngineStepError, match="broken"):
+        await batches(worker, request("a b c d"))
 
 
 async def test_a_reader_that_is_behind_gets_all_there_is_in_one_batch():
@@ -132,17 +174,3 @@ async def test_reading_ahead_is_bounded(monkeypatch):
         while batch := await running.next_batch():
             texts += [event.text for event in batch if isinstance(event, TokenEvent)]
     assert "".join(texts) == "x" * 1000
-
-
-def test_only_neighbours_of_the_same_choice_are_merged():
-    def event(choice, text, logprobs=None):
-        return TokenEvent(choice, text, (1,), logprobs)
-
-    lp = (TokenLogprob(1, "x", b"x", -1.0),)
-    assert merge_adjacent([event(0, "a"), event(0, "b"), event(1, "c"), event(0, "d")]) == [
-        TokenEvent(0, "ab", (1, 1)),
-        event(1, "c"),
-        event(0, "d"),
-    ]
-    end = ChoiceFinished(0, "stop")
-    assert merge_adjacent([event(0, "a", lp), event(0, "b", lp), end]) == [TokenEvent(0, "ab", (1, 1), lp + lp), end]

@@ -15,8 +15,12 @@ from chiasm.protocol.generation import (
     GenerateRequest,
     RequestFinished,
     TokenEvent,
+    merge_adjacent,
 )
 from chiasm.protocol.worker import Worker
+
+MIN_INTERVAL_S = 0.001
+"""Between batches of a stream. Models take longer for a token, so that each is a batch; nobody can see the rest."""
 
 _MAX_READ_AHEAD = 256
 _CLOSE_TIMEOUT_S = 5.0
@@ -25,9 +29,9 @@ _CLOSE_TIMEOUT_S = 5.0
 class Generation:
     """Reads workers' events as they come and hands them out in batches.
 
-    A reader that keeps up gets one event a batch. One that is behind, because the client reads slowly or the loop is
-    busy, gets all that has gathered, joined where it is streamed: fewer, larger writes. Reading pauses at
-    `_MAX_READ_AHEAD` events.
+    Of a stream, what comes within `MIN_INTERVAL_S` of the batch before it is handed out together, joined, since every
+    batch is a write to the client; the first batch and the end are never kept waiting. A reader that is behind, because
+    the client reads slowly or the loop is busy, gets all that has gathered. Reading pauses at `_MAX_READ_AHEAD` events.
 
     Leaving the context cancels what still runs and waits until the worker has let go of it.
     """
@@ -39,6 +43,8 @@ class Generation:
         self._readers: list[asyncio.Task[None]] = []
         self._ready: list[GenerateEvent] = []
         self._num_reading = len(requests)
+        self._due_s = 0.0  # of the next batch
+        self._is_gathering = False
         self._failure: BaseException | None = None
         self._waiter: asyncio.Future[None] | None = None
         self._taken = asyncio.Event()
@@ -63,16 +69,34 @@ class Generation:
         Choices are numbered over all generations: those of the second follow those of the first. Raises what the
         worker raised, after the events before it.
         """
+        loop = asyncio.get_running_loop()
         while not self._ready:
             if self._failure is not None:
                 raise self._failure
             if self._num_reading == 0:
                 return []
-            self._waiter = asyncio.get_running_loop().create_future()
+            self._waiter = loop.create_future()
             await self._waiter
+        if self._is_stream:
+            await self._until_due(loop)
         batch, self._ready = self._ready, []
+        if isinstance(batch[-1], TokenEvent):
+            self._due_s = loop.time() + MIN_INTERVAL_S
         self._taken.set()
         return merge_adjacent(batch) if self._is_stream and len(batch) > 1 else batch
+
+    async def _until_due(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Let more events gather; ends early when all have come."""
+        pause_s = self._due_s - loop.time()
+        if pause_s <= 0 or not self._num_reading or len(self._ready) >= _MAX_READ_AHEAD:
+            return
+        self._is_gathering, self._waiter = True, loop.create_future()
+        timer = loop.call_later(pause_s, self._wake)
+        try:
+            await self._waiter
+        finally:
+            timer.cancel()
+            self._is_gathering = False
 
     async def _read(self, request: GenerateRequest, first_choice: int) -> None:
         is_finished = False
@@ -80,7 +104,8 @@ class Generation:
             async with aclosing(cast("Any", self._worker.generate(request))) as events:
                 async for event in events:
                     self._ready.append(_renumbered(event, first_choice) if first_choice else event)
-                    self._wake()
+                    if not self._is_gathering:
+                        self._wake()
                     is_finished = isinstance(event, RequestFinished)
                     if len(self._ready) >= _MAX_READ_AHEAD:
                         await self._until_taken()
@@ -97,27 +122,9 @@ class Generation:
             self._waiter.set_result(None)
 
     async def _until_taken(self) -> None:
+        self._wake()
         self._taken.clear()
         await self._taken.wait()
-
-
-def merge_adjacent(events: list[GenerateEvent]) -> list[GenerateEvent]:
-    """Join runs of token events of the same choice; the order of everything else stays."""
-    merged: list[GenerateEvent] = []
-    for event in events:
-        last = merged[-1] if merged else None
-        if isinstance(event, TokenEvent) and isinstance(last, TokenEvent) and event.choice == last.choice:
-            merged[-1] = _joined(last, event)
-        else:
-            merged.append(event)
-    return merged
-
-
-def _joined(first: TokenEvent, second: TokenEvent) -> TokenEvent:
-    logprobs = None
-    if first.logprobs is not None or second.logprobs is not None:
-        logprobs = (first.logprobs or ()) + (second.logprobs or ())
-    return TokenEvent(first.choice, first.text + second.text, first.token_ids + second.token_ids, logprobs)
 
 
 def _renumbered(event: GenerateEvent, first_choice: int) -> GenerateEvent:

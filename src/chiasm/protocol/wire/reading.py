@@ -6,9 +6,10 @@ import msgspec
 from msgspec import UNSET
 
 from chiasm.errors import ChiasmError, EngineError
-from chiasm.protocol.generation import ChoiceFinished, GenerateEvent, RequestFinished, TokenEvent
+from chiasm.protocol.generation import ChoiceFinished, GenerateEvent, RequestFinished, TokenEvent, merge_adjacent
 from chiasm.protocol.wire.answer_bodies import Answer, AnswerExtension, Choice, Said, logprobs_of, usage_of
 from chiasm.protocol.wire.faults import rebuilt
+from chiasm.protocol.wire.plain_runs import PlainRuns
 from chiasm.protocol.worker import EncodeResponse
 
 MAX_EVENT_BYTES = 4 * 2**20
@@ -21,6 +22,8 @@ _NO_EXTENSION = AnswerExtension()
 class StreamDecoder:
     """Turns the bytes of a stream into events, whatever the pieces in which they come.
 
+    Tokens of one choice that come together are one event.
+
     Attributes:
         failure: The error that the stream ended with, or why it cannot be understood; nothing is read after it.
         is_done: Whether the stream has come to its end mark.
@@ -29,15 +32,20 @@ class StreamDecoder:
     def __init__(self, num_choices: int) -> None:
         self._num_choices = num_choices
         self._rest = b""
+        self._runs: PlainRuns | None = None
         self.failure: ChiasmError | None = None
         self.is_done = False
 
     def feed(self, data: bytes) -> list[GenerateEvent]:
-        """Return the events that are complete now. What comes before a failure still counts."""
-        *blocks, self._rest = (self._rest + data if self._rest else data).split(b"\n\n")
+        """Return the events that are complete now, tokens joined. What comes before a failure still counts."""
+        complete, _, self._rest = (self._rest + data if self._rest else data).rpartition(b"\n\n")
         events: list[GenerateEvent] = []
+        if self._runs is not None and not self.is_done:
+            run, complete = self._runs.split(complete)
+            if run is not None:
+                events.append(run)
         try:
-            for block in blocks:
+            for block in complete.split(b"\n\n") if complete else ():
                 if self.is_done:
                     break
                 self._read(block, events)
@@ -46,7 +54,7 @@ class StreamDecoder:
         except ChiasmError as error:
             self.failure = error
             self.is_done = True
-        return events
+        return merge_adjacent(events) if len(events) > 1 else events
 
     def _read(self, block: bytes, events: list[GenerateEvent]) -> None:
         if not block.startswith(b"data: "):
@@ -59,6 +67,8 @@ class StreamDecoder:
         if answer.error is not None:
             raise rebuilt(answer.error)
         _add_events(answer, self._num_choices, events)
+        if self._runs is None and events and isinstance(events[-1], TokenEvent):
+            self._runs = PlainRuns.like(block, events[-1])
 
 
 def decode_whole(body: bytes, num_choices: int) -> list[GenerateEvent]:
