@@ -6,6 +6,7 @@ What stands before it in a benchmark of gateways, so that what is measured is th
 import asyncio
 import json
 import sys
+from typing import Any
 
 import httptools
 import uvloop
@@ -26,16 +27,20 @@ def whole() -> bytes:
     return (_HEAD.format(length=len(text)) + text).encode()
 
 
-def event() -> bytes:
-    """One token of a stream, as one HTTP chunk."""
-    choice = {"index": 0, "delta": {"content": "red "}, "finish_reason": None}
+def event(**more: Any) -> bytes:
+    """One event of a stream, as one HTTP chunk."""
     body = {"id": "chatcmpl-0", "object": "chat.completion.chunk", "created": 0, "model": "instant"}
-    data = f"data: {json.dumps(body | {'choices': [choice]})}\n\n"
+    data = f"data: {json.dumps(body | more)}\n\n"
     return f"{len(data):x}\r\n{data}\r\n".encode()
 
 
-WHOLE, EVENT = whole(), event()
-LAST = b"e\r\ndata: [DONE]\n\n\r\n0\r\n\r\n"
+WHOLE = whole()
+EVENT = event(choices=[{"index": 0, "delta": {"content": "red "}, "finish_reason": None}])
+LAST = (
+    event(choices=[{"index": 0, "delta": {}, "finish_reason": "length"}])
+    + event(choices=[], usage={"prompt_tokens": 8, "completion_tokens": 256, "total_tokens": 264})
+    + b"e\r\ndata: [DONE]\n\n\r\n0\r\n\r\n"
+)
 LIST = b'{"object": "list", "data": [{"id": "instant", "object": "model", "created": 0, "owned_by": "bench"}]}'
 
 

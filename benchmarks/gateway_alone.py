@@ -1,7 +1,8 @@
 """The gateway alone beside other fronts, each before a worker that answers at once: requests, pictures, events.
 
 Every front gets the same bodies from `wrk` in short runs that take turns within a round. The worker of Chiasm's
-gateway is in its process, as `chiasm serve` has it; proxies forward to a worker of nothing but an HTTP parser.
+gateway is in its process, as `chiasm serve` has it; `chiasm_fleet` and the proxies forward to a worker of nothing but
+an HTTP parser. Rates are of all processes on the machine's cores together, CPU seconds of the front alone.
 """
 
 import argparse
@@ -130,8 +131,11 @@ def fronts(router_python: Path | None, epd_proxy: Path | None) -> Iterator[list[
     port, python = free_port(), sys.executable
     worker = f"http://127.0.0.1:{port}"
     commands = {"worker": (port, [python, "-m", "benchmarks.bare_worker", str(port)])}
+    gateway = [python, "-m", "benchmarks.instant_gateway"]
     port = free_port()
-    commands["chiasm"] = (port, [python, "-m", "benchmarks.instant_gateway", str(port)])
+    commands["chiasm"] = (port, [*gateway, str(port)])
+    port = free_port()
+    commands["chiasm_fleet"] = (port, [*gateway, str(port), worker])
     if router_python is not None:
         port, metrics = free_port(), str(free_port())
         router = [str(router_python.parent / "vllm-router"), "--host", "127.0.0.1", "--port", str(port)]
@@ -183,14 +187,14 @@ def measure(args: argparse.Namespace) -> list[dict[str, Any]]:
 
 
 def summarise(rows: list[dict[str, Any]]) -> dict[str, Any]:
-    """Medians, ratios of requests per second within rounds, and what a front adds to the worker's own times."""
+    """Medians, ratios of requests per second and per CPU second within rounds, and what a front adds."""
     summary: dict[str, Any] = {}
     for cell in CELLS:
         found: dict[str, list[dict[str, Any]]] = {}
         for row in rows:
             if row["cell"] == cell:
                 found.setdefault(row["front"], []).append(row)
-        entry: dict[str, Any] = {"fronts": {}, "ratios": {}}
+        entry: dict[str, Any] = {"fronts": {}, "ratios": {}, "cpu_ratios": {}}
         for name, mine in found.items():
             entry["fronts"][name] = {
                 figure: statistics.median(row[figure] for row in mine)
@@ -202,6 +206,8 @@ def summarise(rows: list[dict[str, Any]]) -> dict[str, Any]:
             if name not in ("chiasm", "worker"):
                 ours, theirs = ([row["requests_per_s"] for row in found[which]] for which in ("chiasm", name))
                 entry["ratios"][name] = median_ratio(ours, theirs)
+                ours, theirs = ([1.0 / max(row["cpu_s"], 1e-6) for row in found[which]] for which in ("chiasm", name))
+                entry["cpu_ratios"][name] = median_ratio(ours, theirs)
         summary[cell] = entry
     return summary
 

@@ -1,4 +1,8 @@
-"""The gateway alone: real HTTP, checks and media ingest before a worker that answers at once."""
+"""The gateway alone: real HTTP, checks and media ingest before a worker that answers at once.
+
+With the address of a worker it is the gateway of a fleet of one: pictures go to the spool, calls and streams through
+the router and its HTTP client. Without, the worker is in this process, as `chiasm serve` has it.
+"""
 
 import asyncio
 import sys
@@ -11,6 +15,7 @@ from chiasm.gateway import create_app
 from chiasm.launch.memory import settle
 from chiasm.launch.server import address_of, bind, serve_app
 from chiasm.media.ingest import MediaIngest
+from chiasm.media.spool import Spool
 from chiasm.protocol.generation import (
     ChoiceFinished,
     GenerateEvent,
@@ -19,8 +24,11 @@ from chiasm.protocol.generation import (
     TokenEvent,
     Usage,
 )
-from chiasm.protocol.worker import EncodeRequest, EncodeResponse, WorkerInfo, WorkerStats
-from chiasm.settings import resolve
+from chiasm.protocol.worker import EncodeRequest, EncodeResponse, Worker, WorkerInfo, WorkerStats
+from chiasm.routing.remote import RemoteWorker
+from chiasm.routing.remote.connection import WorkerConnection
+from chiasm.routing.router import Router
+from chiasm.settings import RoutingSettings, resolve
 
 
 class InstantWorker:
@@ -70,16 +78,32 @@ class InstantWorker:
         return
 
 
+def fleet_of_one(address: str) -> Worker:
+    """A router before one worker elsewhere, which is taken to be well and is never looked at."""
+    router, known = Router(RoutingSettings(topology="agg")), InstantWorker()
+    remote = RemoteWorker(WorkerConnection(address, None), known.info, known.stats())
+    router.fleet.add("instant", remote).mark_ready()
+    return router
+
+
 async def main() -> None:
     settle()
     settings = resolve(values={"gateway.port": int(sys.argv[1])}).settings
     listener = bind(settings.gateway.host, settings.gateway.port)
-    app = create_app(InstantWorker(), MediaIngest(settings.media, None), settings.gateway)
+    worker: Worker = InstantWorker()
+    spool: Spool | None = None
+    if len(sys.argv) > 2:
+        worker, spool = fleet_of_one(sys.argv[2]), Spool(settings.media)
+    app = create_app(worker, MediaIngest(settings.media, None, spool=spool), settings.gateway)
 
     def ready() -> None:
         print(address_of(listener), flush=True)
 
-    await serve_app(app, app.state.gateway, listener, settings.gateway, asyncio.Event(), ready)
+    try:
+        await serve_app(app, app.state.gateway, listener, settings.gateway, asyncio.Event(), ready)
+    finally:
+        if spool is not None:
+            spool.close()
 
 
 if __name__ == "__main__":

@@ -35,6 +35,7 @@ WAYS = {
 FRONTS = {
     "worker": "the worker directly",
     "chiasm": "Chiasm",
+    "chiasm_fleet": "Chiasm, its worker in another process",
     "vllm_router": "vllm-router 0.1.17 (Rust), round robin",
     "epd_proxy": "vLLM's example EPD proxy (Python)",
 }
@@ -191,8 +192,8 @@ def fronts_section(result: dict[str, Any]) -> str:
         "asks it once more for each picture, as its protocol has it. CPU is of the front's process alone, in ms per "
         'request. "Added" is to the median of the worker asked directly, at the same number of connections.\n',
         "| | front | requests/s | median | 99th percentile | added to the median | added to the 99th | CPU | "
-        "Chiasm is x times as fast |",
-        "|---|---|---|---|---|---|---|---|---|",
+        "Chiasm is x times as fast | does x times as much in the same CPU time |",
+        "|---|---|---|---|---|---|---|---|---|---|",
     ]
     for cell, entry in result["fronts"].items():
         for name, figures in sorted(entry["fronts"].items(), key=lambda item: list(FRONTS).index(item[0])):
@@ -201,16 +202,15 @@ def fronts_section(result: dict[str, Any]) -> str:
             ]
             ratio = entry["ratios"].get(name)
             times = "" if ratio is None else _judged(ratio, FRONT_TARGETS.get((cell, name)))
+            cheaper = entry.get("cpu_ratios", {}).get(name)
             shown = [f"{figures['requests_per_s']:,.0f}", *waits, f"{figures['cpu_s'] * 1e3:.2f}", times]
+            shown.append("" if cheaper is None else _judged(cheaper, None))
             lines.append(f"| {cell} | {FRONTS[name]} | {' | '.join(shown)} |")
     events = {
         name: figures["requests_per_s"] * 256 for name, figures in result["fronts"]["event stream"]["fronts"].items()
     }
     shown = "; ".join(f"{FRONTS[name]} {count:,.0f}" for name, count in events.items())
-    end = (
-        "\n\nAn event stream has 256 tokens. Chiasm writes each when it comes; the proxies join those that piled up on "
-        f"their way. Events/s: {shown}.\n"
-    )
+    end = f"\n\nAn event stream has 256 tokens. All fronts join those that piled up on their way. Tokens/s: {shown}.\n"
     return "\n".join(lines) + end
 
 
