@@ -95,7 +95,7 @@ def _media(spec: WorkerSpec, settings: Settings, place: Place) -> list[str]:
     """What media a server takes: as many as a request may have, none where it cannot encode."""
     if not place.takes_images:
         return []
-    limit: Any = settings.media.max_items if takes_pixels(spec, settings) else int(place.needs_tower)
+    limit: Any = settings.media.max_items if takes_pixels(spec, settings) or place.needs_tower else 0
     if limit and settings.vllm.picture_hint:
         width, height = settings.vllm.picture_hint
         limit = {"count": limit, "width": width, "height": height}
