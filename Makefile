@@ -1,13 +1,14 @@
 # `make help` lists the targets. Every one prepares .venv first; scripts/venv does that once per pyproject.toml.
 .DEFAULT_GOAL := help
-.PHONY: help serve test test-all check check-venv check-lint check-format check-types check-imports check-pages
+.PHONY: help serve test test-all test-vllm check check-venv check-lint check-format check-types check-imports check-pages
 .PHONY: format bench docs clean
 
 PYTHON ?=
 export PYTHON
 # Tests compute on two threads at most, so that results and times do not depend on the machine's size.
-test test-all: export HF_HUB_OFFLINE = 1
+test test-all test-vllm: export HF_HUB_OFFLINE = 1
 test test-all: export OMP_NUM_THREADS ?= 2
+test-vllm: export OMP_NUM_THREADS ?= 1
 
 BIN := .venv/bin
 FAST := $(wildcard tests/unit tests/training tests/architecture)
@@ -27,6 +28,11 @@ test: ## Run the fast suites: unit and architecture (ARGS="-k name" for some)
 test-all: ## Run every suite, cheap ones first
 	@scripts/venv embedded test check
 	$(BIN)/pytest $(FAST) $(SLOW) $(ARGS)
+
+test-vllm: ## Run the suite over real vLLM servers on CPU, from .venv-vllm (CHIASM_VLLM_PYTHON=... for another)
+	@scripts/venv embedded test check
+	@[ -n "$(CHIASM_VLLM_PYTHON)" ] || scripts/venv-vllm
+	$(BIN)/pytest tests/vllm $(ARGS)
 
 check: check-lint check-format check-types check-imports check-pages ## Lint, format, types, import contracts, generated pages (-k: all of them, past failures)
 
