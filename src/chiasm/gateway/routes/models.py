@@ -7,6 +7,7 @@ from chiasm.errors import ModelNotFoundError
 from chiasm.gateway.routes.json_response import json_response
 from chiasm.gateway.state import Gateway
 from chiasm.protocol.openai.models import ModelCard, ModelList
+from chiasm.protocol.pooling.work import PoolingWorker
 
 
 class ModelRoutes:
@@ -27,7 +28,8 @@ class ModelRoutes:
         return json_response(card)
 
     def _card(self) -> ModelCard:
-        info = self._gateway.worker.info
+        worker = self._gateway.worker
+        info = worker.info
         return ModelCard(
             id=info.model,
             created=int(info.started_at_unix_s),
@@ -38,4 +40,5 @@ class ModelRoutes:
             device=info.device,
             model_revision=info.model_revision,
             processor_revision=info.processor_revision,
+            tasks=worker.pooling.tasks if isinstance(worker, PoolingWorker) else ("generate",),
         )

@@ -6,7 +6,7 @@ import msgspec
 
 
 class ModelCard(msgspec.Struct, frozen=True, kw_only=True):
-    """A model that is served. The fields after `owned_by` are Chiasm's."""
+    """A model that is served. The fields after `owned_by` are Chiasm's; `tasks` is what it does."""
 
     id: str
     object: Literal["model"] = "model"
@@ -19,6 +19,7 @@ class ModelCard(msgspec.Struct, frozen=True, kw_only=True):
     device: str
     model_revision: str
     processor_revision: str
+    tasks: tuple[str, ...] = ()
 
 
 class ModelList(msgspec.Struct, frozen=True, kw_only=True):
