@@ -15,6 +15,7 @@ COMMANDS = {
     "soak": "requests without end, with faults and clients that leave",
     "vllm_ec": "handing an embedding from one vLLM server to another, against vLLM's example connector",
     "vllm_failures": "embeddings that go wrong between vLLM servers, with vLLM's example connector and Chiasm's",
+    "load_generator": "chiasm bench against a server of known delays, and what a request costs it",
     "render": "write docs/performance.md from the results",
 }
 
