@@ -107,3 +107,9 @@ async def test_who_registers_joins_and_who_is_gone_leaves(fleet, members, tmp_pa
         await until(lambda: names(fleet) == ["one"])
     watching.cancel()
     await asyncio.wait([watching])
+
+
+async def test_what_is_remembered_of_workers_that_never_joined_is_bounded(members, tmp_path):
+    for number in range(300):
+        assert not await members._joins(None, f"unix:{tmp_path}/{number}.sock")
+    assert len(members._refusals) <= 256

@@ -13,6 +13,7 @@ from chiasm.routing.fleet import Fleet
 logger = logging.getLogger(__name__)
 _RETRY_INTERVAL_S = 1.0
 _SICK_S = 30.0
+_MAX_REFUSALS = 256
 
 Connect = Callable[[str | None, str], Awaitable[Sequence[tuple[str, Worker]]]]
 """From a name, if one is given, and an address to the workers there."""
@@ -25,7 +26,7 @@ class Members:
         self._fleet = fleet
         self._connect = connect
         self._behind: dict[str, list[str]] = {}  # the members that one name stands for, where they are several
-        self._refusals: dict[str, str] = {}  # by address, of those that have tried to join
+        self._refusals: dict[str, str] = {}  # by address, of those that tried to join last
 
     async def join(self, name: str | None, address: str) -> None:
         """Connect to an address and take in who is there. Raises `ChiasmError`; then nobody has joined."""
@@ -92,7 +93,10 @@ class Members:
         except ChiasmError as error:
             if self._refusals.get(address) != error.message:  # once, not at every try
                 logger.info("Worker %s did not join: %s", name or address, error.message)
+            self._refusals.pop(address, None)
             self._refusals[address] = error.message
+            if len(self._refusals) > _MAX_REFUSALS:
+                del self._refusals[next(iter(self._refusals))]
             return False
         self._refusals.pop(address, None)
         return True

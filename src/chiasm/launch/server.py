@@ -2,10 +2,11 @@
 
 import asyncio
 import contextlib
+import fcntl
 import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Protocol
+from typing import IO, Protocol
 
 import uvicorn
 from starlette.types import ASGIApp
@@ -79,15 +80,23 @@ def bind(host: str, port: int) -> socket.socket:
 def bind_unix(path: str) -> socket.socket:
     """Take a Unix socket that only this user may connect to. A socket left by a process that is gone is replaced.
 
+    The path is this process's from now on, long before it listens: a file beside the socket is locked until it closes.
+
     Raises:
-        InvalidSettingError: Somebody listens there, something else is there, or the folder cannot be written.
+        InvalidSettingError: Somebody else has it, something else is there, or the folder cannot be written.
     """
-    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    listener = _LockedSocket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
+        listener.lock(path)
         if Path(path).is_socket() and not _is_listening(path):
             Path(path).unlink()
         listener.bind(path)
         Path(path).chmod(0o600)  # nobody can connect before `listen`
+    except BlockingIOError as error:
+        listener.close()
+        raise InvalidSettingError(
+            f"Cannot listen on {path}: another worker has this socket", hint="Give each worker a name of its own"
+        ) from error
     except OSError as error:
         listener.close()
         raise InvalidSettingError(
@@ -95,6 +104,23 @@ def bind_unix(path: str) -> socket.socket:
         ) from error
     listener.setblocking(False)
     return listener
+
+
+class _LockedSocket(socket.socket):
+    """A socket whose path no other process takes while it is open."""
+
+    _lock: IO[bytes] | None = None
+
+    def lock(self, path: str) -> None:
+        """Take the path. Raises `BlockingIOError` when another process has it."""
+        self._lock = Path(f"{path}.lock").open("ab")  # noqa: SIM115 - open as long as the socket
+        fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+    def close(self) -> None:
+        """Close, and let others have the path."""
+        super().close()
+        if self._lock is not None:
+            self._lock.close()
 
 
 def _is_listening(path: str) -> bool:

@@ -3,6 +3,8 @@
 import asyncio
 import socket
 import stat
+import subprocess
+import sys
 
 import pytest
 
@@ -36,6 +38,31 @@ def test_a_socket_in_use_is_not_taken(path):
             bind_unix(str(path))
         with socket.socket(socket.AF_UNIX) as client:
             client.connect(str(path))
+
+
+def test_of_two_workers_with_one_path_the_second_is_refused_also_before_the_first_listens(path):
+    with bind_unix(str(path)) as first:
+        with pytest.raises(InvalidSettingError, match="another worker has this socket"):
+            bind_unix(str(path))
+        first.listen()
+        with socket.socket(socket.AF_UNIX) as client:
+            client.connect(str(path))  # it is still the first one's
+    bind_unix(str(path)).close()
+
+
+def test_a_path_is_free_when_the_process_that_had_it_was_killed(path):
+    program = (
+        "import sys, time; from chiasm.launch.server import bind_unix; "
+        "bound = bind_unix(sys.argv[1]); print(1, flush=True); time.sleep(60)"
+    )
+    with subprocess.Popen([sys.executable, "-c", program, str(path)], stdout=subprocess.PIPE) as process:
+        try:
+            assert process.stdout.readline() == b"1\n"
+            with pytest.raises(InvalidSettingError, match="another worker"):
+                bind_unix(str(path))
+        finally:
+            process.kill()
+    bind_unix(str(path)).close()
 
 
 def test_other_files_are_left_alone(path):
