@@ -6,10 +6,9 @@ from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import Protocol
 
 from chiasm.media.isolation.pool import ProcessPool
-from chiasm.media.picture.decode import decode_pixels
+from chiasm.media.picture.decode import decode_announced
 from chiasm.media.pixel_budget import PixelBudget
 from chiasm.media.prepare.base import ImagePreparer, PreparedImage
-from chiasm.media.prepare.pixels import require_size
 from chiasm.media.sources import read_source
 from chiasm.observability.receipt import StageClock
 from chiasm.protocol.media import EmbeddingHandle, LateSource, MediaItem
@@ -105,10 +104,10 @@ class _Here:
 
         with span("decode_media"):
             assert not isinstance(item.source, EmbeddingHandle | LateSource)
-            pixels = decode_pixels(read_source(item.source, self._settings), self._settings)
-        require_size(pixels, (item.width, item.height))
+            size, data = (item.width, item.height), read_source(item.source, self._settings)
+            pixels = decode_announced(data, size, preparer.least_size(*size), self._settings)
         with span("prepare"):
-            return preparer.prepare(pixels)
+            return preparer.prepare(pixels, size)
 
     def close(self) -> None:
         """Nothing is held."""

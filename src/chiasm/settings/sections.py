@@ -66,6 +66,10 @@ class MediaSettings(Section, frozen=True, kw_only=True):
     animated: Annotated[
         Literal["first_frame", "refuse"], Meta(description="What to do with animated GIF, WebP and PNG.")
     ] = "first_frame"
+    preparation: Annotated[
+        Literal["exact", "fast"],
+        Meta(description="Pixels as the model's own processor makes them, or JPEG decoded at a reduced size first."),
+    ] = "exact"
     decode_threads: Annotated[
         int, Meta(ge=1, description="Pictures decoded and prepared at once: threads, or decoder processes.")
     ] = 2

@@ -85,7 +85,8 @@ class LocalWorker:
         connector = LocalConnector(
             capacity_bytes=engine.embedding_cache_bytes, max_held_bytes=engine.max_held_embedding_bytes
         )
-        embedded = EmbeddedEngine(engine, directory, connector, progress, chosen)
+        is_fast = media.preparation == "fast"
+        embedded = EmbeddedEngine(engine, directory, connector, progress, chosen, is_fast=is_fast)
         info = WorkerInfo(
             name=name,
             model=model,

@@ -26,7 +26,10 @@ class OneTokenPerPixel:
             resized=(width, height),
         )
 
-    def prepare(self, image):
+    def least_size(self, width, height):
+        return None
+
+    def prepare(self, image, size=None):
         self.prepared.append((image.shape[1], image.shape[0]))
         return PreparedImage(self.plan(image.shape[1], image.shape[0]), {"pixels": np.asarray(image)})
 

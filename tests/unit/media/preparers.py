@@ -20,7 +20,10 @@ class HandsThrough:
     def plan(self, width, height):
         return ImagePlan(width=width, height=height, num_embeddings=1, num_prompt_tokens=1, resized=(width, height))
 
-    def prepare(self, image):
+    def least_size(self, width, height):
+        return None
+
+    def prepare(self, image, size=None):
         return PreparedImage(self.plan(image.shape[1], image.shape[0]), self.arrays(image))
 
     def arrays(self, image):

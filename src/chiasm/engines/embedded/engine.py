@@ -17,6 +17,7 @@ from chiasm.engines.embedded.buffers import dtype_of
 from chiasm.engines.embedded.core import EngineCore
 from chiasm.engines.embedded.encoder import Encoder
 from chiasm.engines.embedded.families.base import LoadedModel
+from chiasm.engines.embedded.families.pictures import PictureFamily
 from chiasm.engines.embedded.families.registry import family_for
 from chiasm.engines.embedded.language import LanguageStages, context_tokens
 from chiasm.engines.embedded.loop import EngineLoop
@@ -49,10 +50,14 @@ class EmbeddedEngine:
         connector: EmbeddingConnector,
         progress: Progress,
         roles: Collection[Role],
+        *,
+        is_fast: bool = False,
     ) -> None:
-        """Load what the roles need. Raises `EngineStartError`."""
+        """Load what the roles need. `is_fast` gives up exact pixels. Raises `EngineStartError`."""
         progress("Reading configuration", 0.05)
         self.family = family_for(directory)
+        if is_fast and isinstance(self.family, PictureFamily):
+            self.family.reduce_pictures()
         is_encoder_only = set(roles) == {"encode"}
         if is_encoder_only and self.preparer is None:
             raise EngineStartError(

@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 
 from chiasm.errors import MediaDecodeError, MediaError, MediaTooLargeError, TransferError
 from chiasm.media.isolation.wire import ArrayHead, Done, Failed, Job, Link, Ready, Taken, bytes_of
-from chiasm.media.picture.decode import decode_pixels
-from chiasm.media.prepare.pixels import require_size
+from chiasm.media.picture.decode import decode_announced
 from chiasm.media.sources import read_source
 from chiasm.settings import MediaSettings
 
@@ -80,10 +79,10 @@ class _Decoder:
         if job.spooled is not None:
             data = read_source(job.spooled, self._settings)
         started = time.perf_counter()
-        pixels = decode_pixels(data, self._settings)
-        require_size(pixels, (job.width, job.height))
+        size = (job.width, job.height)
+        pixels = decode_announced(data, size, self._preparer.least_size(*size), self._settings)
         decoded = time.perf_counter()
-        named = self._preparer.prepare(pixels).arrays
+        named = self._preparer.prepare(pixels, size).arrays
         prepared = time.perf_counter()
         arrays = [np.asarray(array, order="C") for array in named.values()]
         heads = (ArrayHead(name, array.dtype.str, array.shape) for name, array in zip(named, arrays, strict=True))

@@ -16,6 +16,7 @@ from chiasm.media.picture.png import bit_depth
 from chiasm.media.picture.png_pixels import plain_png
 from chiasm.settings import MediaSettings
 
+Size = tuple[int, int]
 MAX_JPEG_SCANS = 100
 """A progressive picture has about ten. Each one is a pass over all pixels, in a few bytes if it must be."""
 
@@ -25,11 +26,24 @@ def decode_picture(data: bytes, settings: MediaSettings) -> Image.Image:
     return Image.fromarray(decode_pixels(data, settings))
 
 
-def decode_pixels(data: bytes, settings: MediaSettings) -> Pixels:
+def decode_announced(data: bytes, size: Size, least_size: Size | None, settings: MediaSettings) -> Pixels:
+    """As `decode_pixels`, of a picture that is known to be of this upright size."""
+    header = read_header(data)
+    if (header.width, header.height) != size:
+        raise MediaDecodeError(f"The picture is {(header.width, header.height)}, but was announced as {size}")
+    return decode_pixels(data, settings, least_size)
+
+
+def decode_pixels(data: bytes, settings: MediaSettings, least_size: Size | None = None) -> Pixels:
     """Return the picture as RGB, rotated as its EXIF data asks, its first frame if it is animated.
 
     Blocks, and releases the interpreter's lock while codecs work. Header and limits are checked here again, since a
     worker must not rely on who sent the bytes.
+
+    Args:
+        data: The encoded picture.
+        settings: Limits and the background.
+        least_size: The (width, height) of the upright picture that suffices; JPEG may come smaller than it is then.
 
     Raises:
         UnsupportedMediaError: Not a picture of a supported format.
@@ -39,24 +53,24 @@ def decode_pixels(data: bytes, settings: MediaSettings) -> Pixels:
     header = read_header(data)
     check_header(header, settings)
     with codec_border(header.format):
-        pixels = _decode_quickly(data, header)
+        pixels = _decode_quickly(data, header, least_size)
         if pixels is None:
             pixels = np.asarray(_decode_with_pillow(data, header, settings.background))
         if header.format != "tiff":  # Pillow itself turns TIFF pictures
             pixels = kernels().turn(pixels, header.orientation)
-    if pixels.shape[:2] != (header.height, header.width):
+    if least_size is None and pixels.shape[:2] != (header.height, header.width):
         raise MediaDecodeError(f"The {header.format} data has another size than its header states")
     return pixels
 
 
-def _decode_quickly(data: bytes, header: Header) -> Pixels | None:
+def _decode_quickly(data: bytes, header: Header, least_size: Size | None) -> Pixels | None:
     """Decode what needs no Pillow; None leaves other kinds, and the verdict on broken data, to it."""
     if header.format == "jpeg":
-        return _plain_jpeg(data, header)
+        return _plain_jpeg(data, header, least_size)
     return plain_png(data) if header.format == "png" else None
 
 
-def _plain_jpeg(data: bytes, header: Header) -> Pixels | None:
+def _plain_jpeg(data: bytes, header: Header, least_size: Size | None) -> Pixels | None:
     """YCbCr and grey; the same bits as Pillow, which uses the same library with a detour."""
     if data.count(b"\xff\xda") > MAX_JPEG_SCANS:
         raise MediaTooLargeError(f"The JPEG data has more than {MAX_JPEG_SCANS} scans")
@@ -64,7 +78,12 @@ def _plain_jpeg(data: bytes, header: Header) -> Pixels | None:
         height, width, space, _ = simplejpeg.decode_jpeg_header(data)
         if space not in ("YCbCr", "Gray") or (width, height) != (header.stored_width, header.stored_height):
             return None
-        pixels: Pixels = simplejpeg.decode_jpeg(data, "RGB")
+        least = least_size or (0, 0)
+        if header.orientation >= 5:
+            least = (least[1], least[0])
+        # 0 stands for all of it, and so does what is larger than the picture
+        least_width, least_height = least if least[0] <= width and least[1] <= height else (0, 0)
+        pixels: Pixels = simplejpeg.decode_jpeg(data, "RGB", min_width=least_width, min_height=least_height)
     except ValueError:
         return None
     return pixels

@@ -66,10 +66,17 @@ class ImagePreparer(Protocol):
         """Short hash of everything that changes the output: kind, parameters, Pillow's major version."""
         ...
 
+    def least_size(self, width: int, height: int) -> tuple[int, int] | None:
+        """The (width, height) that suffices of a picture of this size; None for all of it."""
+        ...
+
     def plan(self, width: int, height: int) -> ImagePlan:
         """Sizes and counts for a picture of this size. Raises `MediaRefusedError` when the model cannot take it."""
         ...
 
-    def prepare(self, picture: Image.Image | Pixels) -> PreparedImage:
-        """Resize and lay out an upright RGB picture; its floats are the Hugging Face processor's, bit for bit."""
+    def prepare(self, picture: Image.Image | Pixels, size: tuple[int, int] | None = None) -> PreparedImage:
+        """Resize and lay out an upright RGB picture; its floats are the Hugging Face processor's, bit for bit.
+
+        `size` is the original (width, height) of one that was decoded at a smaller size.
+        """
         ...

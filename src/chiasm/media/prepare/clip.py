@@ -82,6 +82,9 @@ class ClipPreparer:
         """See `ImagePreparer`."""
         return self._revision
 
+    def least_size(self, width: int, height: int) -> None:
+        """See `ImagePreparer`."""
+
     def plan(self, width: int, height: int) -> ImagePlan:
         """See `ImagePreparer`."""
         require_aspect_ratio(width, height)
@@ -93,14 +96,14 @@ class ClipPreparer:
             resized=(self._side, self._side),
         )
 
-    def prepare(self, picture: Image.Image | Pixels) -> PreparedImage:
+    def prepare(self, picture: Image.Image | Pixels, size: tuple[int, int] | None = None) -> PreparedImage:
         """See `ImagePreparer`."""
         pixels = pixels_of(picture)
-        plan = self.plan(*size_of(pixels))
+        plan = self.plan(*(size or size_of(pixels)))
         if self._background is not None:
-            side = max(plan.width, plan.height)
+            side = max(size_of(pixels))
             pixels = filled((side, side), self._background, pixels)
-        scaled = self._scaled(*size_of(pixels))
+        scaled = self._scaled(*(size_of(pixels) if size is None or self._background is not None else size))
         if scaled != plan.resized:
             pixels = kernels().resize(pixels, scaled, self._resample)
             top, left = ((length - self._side) // 2 for length in pixels.shape[:2])

@@ -79,6 +79,9 @@ class Idefics3Preparer:
         """See `ImagePreparer`."""
         return self._revision
 
+    def least_size(self, width: int, height: int) -> None:
+        """See `ImagePreparer`."""
+
     def plan(self, width: int, height: int) -> ImagePlan:
         """See `ImagePreparer`."""
         size = self._split_size(*self._scaled(width, height)) if self._splits else (self._side, self._side)
@@ -97,10 +100,10 @@ class Idefics3Preparer:
             resized=size,
         )
 
-    def prepare(self, picture: Image.Image | Pixels) -> PreparedImage:
+    def prepare(self, picture: Image.Image | Pixels, size: tuple[int, int] | None = None) -> PreparedImage:
         """See `ImagePreparer`."""
         pixels = pixels_of(picture)
-        plan = self.plan(*size_of(pixels))
+        plan = self.plan(*(size or size_of(pixels)))
         pixels = kernels().resize(pixels, self._scaled(plan.width, plan.height), self._resample)
         # The overview is a reduction of what the tiles show, so that is needed as a picture, too.
         pixels = kernels().resize(pixels, plan.resized, self._resample)

@@ -72,6 +72,9 @@ class LlavaOnevisionPreparer:
         """See `ImagePreparer`."""
         return self._revision
 
+    def least_size(self, width: int, height: int) -> None:
+        """See `ImagePreparer`."""
+
     def plan(self, width: int, height: int) -> ImagePlan:
         """See `ImagePreparer`."""
         require_aspect_ratio(width, height)
@@ -103,12 +106,12 @@ class LlavaOnevisionPreparer:
             return int(kept_rows // shrink), int(kept_columns // shrink)
         return kept_rows, kept_columns
 
-    def prepare(self, picture: Image.Image | Pixels) -> PreparedImage:
+    def prepare(self, picture: Image.Image | Pixels, size: tuple[int, int] | None = None) -> PreparedImage:
         """See `ImagePreparer`."""
         pixels = pixels_of(picture)
-        plan = self.plan(*size_of(pixels))
+        plan = self.plan(*(size or size_of(pixels)))
         overview = squares(pixels, (self._side, self._side), self._resample, self._side)
-        content = kernels().resize(pixels, _fitted(size_of(pixels), plan.resized), self._resample)
+        content = kernels().resize(pixels, _fitted((plan.width, plan.height), plan.resized), self._resample)
         tiles = squares(filled(plan.resized, (0, 0, 0), content), plan.resized, self._resample, self._side)
         return PreparedImage(plan, {"pixel_values": np.concatenate([overview, tiles]), "table": self._table})
 

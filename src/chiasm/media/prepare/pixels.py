@@ -14,7 +14,7 @@ import PIL
 from numpy.typing import NDArray
 from PIL import Image
 
-from chiasm.errors import MediaDecodeError, MediaRefusedError, UnsupportedModelError
+from chiasm.errors import MediaRefusedError, UnsupportedModelError
 from chiasm.media.kernels.base import Pixels, Table
 from chiasm.media.kernels.registry import kernels
 
@@ -88,12 +88,6 @@ def pixels_of(picture: Image.Image | Pixels) -> Pixels:
 def size_of(pixels: Pixels) -> tuple[int, int]:
     """Width and height."""
     return pixels.shape[1], pixels.shape[0]
-
-
-def require_size(pixels: Pixels, size: tuple[int, int]) -> None:
-    """Raise `MediaDecodeError` when a picture is not of the size that was announced."""
-    if size_of(pixels) != size:
-        raise MediaDecodeError(f"The picture is {size_of(pixels)}, but was announced as {size}")
 
 
 def squares(pixels: Pixels, size: tuple[int, int], resample: int, side: int) -> NDArray[np.uint8]:

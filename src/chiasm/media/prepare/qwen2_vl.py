@@ -70,6 +70,9 @@ class Qwen2VLPreparer:
         """See `ImagePreparer`."""
         return self._revision
 
+    def least_size(self, width: int, height: int) -> None:
+        """See `ImagePreparer`."""
+
     def plan(self, width: int, height: int) -> ImagePlan:
         """See `ImagePreparer`."""
         size = smart_resize(width, height, self._patch * self._merge, *self._limits)
@@ -86,10 +89,10 @@ class Qwen2VLPreparer:
             resized=size,
         )
 
-    def prepare(self, picture: Image.Image | Pixels) -> PreparedImage:
+    def prepare(self, picture: Image.Image | Pixels, size: tuple[int, int] | None = None) -> PreparedImage:
         """See `ImagePreparer`."""
         pixels = pixels_of(picture)
-        plan = self.plan(*size_of(pixels))
+        plan = self.plan(*(size or size_of(pixels)))
         patches = kernels().patches(pixels, plan.resized, self._resample, self._patch, self._merge)
         return PreparedImage(plan, {"pixel_values": patches, "table": self._table})
 

@@ -14,6 +14,7 @@ from chiasm.engines.embedded.families.text import require_llama_shaped
 from chiasm.engines.embedded.mrope import linear_positions
 from chiasm.errors import EngineStartError
 from chiasm.media.prepare.base import ImagePlan, ImagePreparer, PreparedImage
+from chiasm.media.prepare.reduced import ReducedPreparer
 from chiasm.media.prepare.registry import preparer_for
 
 
@@ -31,7 +32,7 @@ class PictureFamily:
             )
         self._directory = directory
         self._config = config
-        self._preparer = preparer
+        self._preparer: ImagePreparer = preparer
 
     def _make_preparer(self, directory: Path) -> ImagePreparer | None:
         return preparer_for(directory)
@@ -40,6 +41,10 @@ class PictureFamily:
     def preparer(self) -> ImagePreparer:
         """See `Family`."""
         return self._preparer
+
+    def reduce_pictures(self) -> None:
+        """Prepare them fast instead of exactly, from here on; the revision says so."""
+        self._preparer = ReducedPreparer(self._preparer)
 
     @property
     def image_token_id(self) -> int:
