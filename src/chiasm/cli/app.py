@@ -4,6 +4,7 @@ import sys
 
 import typer
 
+from chiasm.cli.advise import advise
 from chiasm.cli.ask import ask
 from chiasm.cli.bench.command import bench
 from chiasm.cli.config import config
@@ -12,6 +13,7 @@ from chiasm.cli.faults import faults
 from chiasm.cli.media import media
 from chiasm.cli.report import report_error
 from chiasm.cli.serve import serve
+from chiasm.cli.simulate import simulate
 from chiasm.cli.tokens import tokens
 from chiasm.cli.version import version
 from chiasm.cli.worker import worker
@@ -37,6 +39,8 @@ app.command()(ask)
 app.command()(tokens)
 app.command()(doctor)
 app.command()(faults)
+app.command()(simulate)
+app.command()(advise)
 app.command()(bench)
 app.command()(version)
 app.add_typer(config, name="config")

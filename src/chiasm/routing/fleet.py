@@ -107,10 +107,15 @@ class Fleet:
         elif isinstance(error, ShuttingDownError):
             member.mark_leaving()
 
-    def view(self, costs: StageCosts, text_per_s: float) -> FleetView:
-        """The members that take work now."""
+    def find(self, name: str) -> Member | None:
+        """The member of a name, if there is one."""
+        return self._members.get(name)
+
+    def view(self, costs: StageCosts, text_per_s: float, among: Iterable[Member] | None = None) -> FleetView:
+        """The members that take work now; `among` are those to look at, all where it is None."""
+        members = self.members if among is None else among
         return FleetView(
-            workers=tuple(_views(one for one in self._members.values() if one.state == "ready")),
+            workers=tuple(_views(one for one in members if one.state == "ready")),
             topology=self._settings.topology,
             costs=costs,
             has_local_fallback=self._settings.local_encode == "fallback",

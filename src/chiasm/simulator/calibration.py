@@ -57,6 +57,7 @@ class Calibration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         context_s: Seconds of a decode step for each token of context, over all running generations.
         transfer: Embeddings of one call from encoder to consumer, and the call; units are visual tokens.
         kv_transfer: A prompt's keys and values from prefill to decode; units are tokens.
+        interference: Of what shares a device or a process; None: not measured.
         encoder_factor: Time of an encoder apart, relative to `encode`: 2 is half as fast.
         media_threads: Pictures prepared at once in one worker.
         text_waits_for_media: Whether requests without pictures go through the media threads' queue too.
@@ -74,7 +75,7 @@ class Calibration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     transfer: Cost = Cost()
     kv_transfer: Cost = Cost()
     encoder_factor: Annotated[float, Meta(gt=0)] = 1.0
-    interference: Interference = Interference()
+    interference: Interference | None = None
     media_threads: Annotated[int, Meta(ge=1)] = 2
     text_waits_for_media: bool = False
     max_running: Annotated[int, Meta(ge=1)] = 16

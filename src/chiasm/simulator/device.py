@@ -37,6 +37,10 @@ class Device:
         """How much longer an encoder beside the engine takes."""
         return 1.0 + (self.interference.encode_by_engine if self.num_engines_busy else 0.0)
 
+    def media_factor(self) -> float:
+        """How much longer media work takes in the engine's own process."""
+        return 1.0 + (self.interference.media_by_engine if self.num_engines_busy else 0.0)
+
     @contextmanager
     def encoding(self) -> Iterator[None]:
         """Count an encoder as computing inside the block."""

@@ -9,13 +9,18 @@ from collections import deque
 from collections.abc import Generator
 from heapq import heappop, heappush
 from itertools import count
+from typing import Any
 
 import simpy
 
 from chiasm.scheduling.scheduler import Scheduler, Step
 from chiasm.scheduling.scheduler import Sequence as Scheduled
+from chiasm.scheduling.turns import Turn, Turns
 from chiasm.simulator.calibration import Calibration
 from chiasm.simulator.device import Busy, Device
+
+Process = Generator[simpy.Event, Any, None]
+"""What takes simulated time."""
 
 _MAX_WAITING = 1_000_000
 """Of the scheduler. A simulation bounds its requests itself, and overload is a result."""
@@ -27,15 +32,22 @@ class Generation:
     Attributes:
         first: Happens with its first token.
         done: Happens with its last.
-        num_known_tokens: Of the prompt, already in a cache; at least one token is computed.
     """
 
     def __init__(
-        self, env: simpy.Environment, num_prompt_tokens: int, num_output_tokens: int, num_known_tokens: int
+        self,
+        env: simpy.Environment,
+        num_prompt_tokens: int,
+        num_output_tokens: int,
+        num_known_tokens: int = 0,
+        *,
+        has_media: bool = False,
     ) -> None:
+        """Describe a sequence; `num_known_tokens` of its prompt are in a cache, but one is always computed."""
         self.num_prompt_tokens = num_prompt_tokens
         self.num_output_tokens = num_output_tokens
         self.num_known_tokens = min(num_known_tokens, num_prompt_tokens - 1)
+        self.has_media = has_media
         self.first = env.event()
         self.done = env.event()
         self.scheduled: Scheduled | None = None
@@ -78,6 +90,7 @@ class Engine:
         self._scheduler = Scheduler(
             num_slots=calibration.max_running, max_step_tokens=calibration.max_step_tokens, max_waiting=_MAX_WAITING
         )
+        self._turns = Turns()
         self._keys = count()
         self._open: dict[int, Generation] = {}
         self._outside: deque[Generation] = deque()  # those for which there is no room yet
@@ -111,21 +124,27 @@ class Engine:
         if not self._wake.triggered:
             self._wake.succeed()
 
-    def _run(self) -> Generator[simpy.Event, None, None]:
+    def _run(self) -> Process:
         while True:
-            if self._pictures:
-                yield from self._encode_batch()
             self._let_in()
-            step = self._scheduler.plan(self._admitted)
-            if step.chunks:
-                yield from self._prefill(step)
-            elif step.num_decoding:
-                yield from self._decode(step)
-            elif not self._pictures:
+            turn = self._turns.next(self._scheduler.demand, has_pictures=bool(self._pictures))
+            if turn is Turn.ENCODE:
+                yield from self._encode_batch()
+            elif turn is Turn.STEP:
+                yield from self._step()
+            else:
                 self._wake = self._env.event()
                 yield self._wake
 
-    def _encode_batch(self) -> Generator[simpy.Event, None, None]:
+    def _step(self) -> Process:
+        step = self._scheduler.plan(self._admitted)
+        assert not step.is_empty, "the scheduler said that there is work"
+        if step.chunks:
+            yield from self._prefill(step)
+        else:
+            yield from self._decode(step)
+
+    def _encode_batch(self) -> Process:
         batch: list[simpy.Event] = []
         num_tokens = 0
         while self._pictures and (not batch or num_tokens + self._pictures[0][0] <= self._costs.max_encode_tokens):
@@ -150,7 +169,9 @@ class Engine:
             generation = self._outside.popleft()
             self._num_held_tokens += generation.num_tokens
             key = next(self._keys)
-            generation.scheduled = Scheduled(key=key, num_prompt_tokens=generation.num_prompt_tokens)
+            generation.scheduled = Scheduled(
+                key=key, num_prompt_tokens=generation.num_prompt_tokens, has_media=generation.has_media
+            )
             self._open[key] = generation
             self._scheduler.add(generation.scheduled)
 
@@ -161,7 +182,7 @@ class Engine:
     def _admitted(self, scheduled: Scheduled, slot: int) -> int:
         return self._open[scheduled.key].num_known_tokens
 
-    def _prefill(self, step: Step) -> Generator[simpy.Event, None, None]:
+    def _prefill(self, step: Step) -> Process:
         prefill_s = self._costs.prefill_s(sum(chunk.num_tokens for chunk in step.chunks), len(step.chunks))
         prefill_s *= self._device.prefill_factor()
         decode_s = 0.0
@@ -187,9 +208,12 @@ class Engine:
         else:
             self._end(generation)
 
-    def _decode(self, step: Step) -> Generator[simpy.Event, None, None]:
-        """All steps until the next generation ends, or as many as are begun when something comes."""
-        num_steps = self._ends[0][0] - self._num_steps
+    def _decode(self, step: Step) -> Process:
+        """All steps until the next generation ends, or as many as are begun when something comes.
+
+        While pictures wait it is one, as the engine takes turns.
+        """
+        num_steps = 1 if self._pictures else self._ends[0][0] - self._num_steps
         started_s = self._env.now
         factor = self._device.step_factor(self.num_media)
         first_s = self._costs.step_s(step.num_decoding, self._num_context_tokens) * factor

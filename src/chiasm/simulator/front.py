@@ -14,13 +14,15 @@ from chiasm.routing.fleet import Fleet
 from chiasm.routing.plan import EncodeGroup, Plan
 from chiasm.routing.policies.registry import make_policy
 from chiasm.routing.prediction import uncovered_tokens
+from chiasm.routing.sampling import Sampling
 from chiasm.routing.view import ItemView, Job
 from chiasm.settings import RoutingSettings
 from chiasm.simulator.calibration import Calibration
+from chiasm.simulator.engine import Process
 from chiasm.simulator.known import CHARS_PER_TOKEN
 from chiasm.simulator.record import Record
 from chiasm.simulator.traffic import Picture, Request
-from chiasm.simulator.worker import Process, SimulatedWorker
+from chiasm.simulator.worker import SimulatedWorker
 
 if TYPE_CHECKING:
     from chiasm.protocol.worker import Worker
@@ -74,6 +76,7 @@ class Front:
         self._clock = _Clock(env)
         self._workers = {one.info.name: one for one in workers}
         self._policy = make_policy(settings)
+        self._sampling = Sampling(settings.max_candidates)
         self._texts = Arrivals()
         self._on_span = on_span
         self.fleet = Fleet(settings, self._clock)
@@ -91,7 +94,8 @@ class Front:
             self._texts.see(self._env.now)
         yield self._env.timeout(self._truth.request.at(1))
         job = self._job(request)
-        plan = self._policy.plan(job, self.fleet.view(self._known, self._texts.per_s(self._env.now)))
+        members = self._sampling.members(self.fleet, job)
+        plan = self._policy.plan(job, self.fleet.view(self._known, self._texts.per_s(self._env.now), members))
         if plan.groups:
             pictures = {one.identity: one for one in request.pictures}
             calls = [self._encode(group, pictures, request) for group in plan.groups]
@@ -154,7 +158,7 @@ class Front:
                 yield from worker.pass_media_queue()
             start_s = self._env.now
             num_here = request.output_tokens if plan.decode is None else 1
-            generation = worker.generate(request.prompt_tokens, num_here, num_known)
+            generation = worker.generate(request, num_here, num_known)
             yield generation.first
         first_s: float = self._env.now
         self._note(plan.prefill, "prefill", start_s, request)
@@ -162,9 +166,7 @@ class Front:
         decoding = plan.prefill if plan.decode is None else plan.decode
         if plan.decode is not None:
             yield self._env.timeout(self._truth.kv_transfer.at(request.prompt_tokens))
-            generation = self._workers[plan.decode].generate(
-                request.prompt_tokens, request.output_tokens, request.prompt_tokens - 1
-            )
+            generation = self._workers[plan.decode].generate(request, request.output_tokens, request.prompt_tokens)
             yield generation.first
             first_s = self._env.now
         with self.fleet.get(decoding).decoding():

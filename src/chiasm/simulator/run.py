@@ -8,14 +8,15 @@ import simpy
 
 from chiasm.errors import InvalidSettingError
 from chiasm.settings import RoutingSettings
-from chiasm.simulator.calibration import Calibration
+from chiasm.simulator.calibration import Calibration, Interference
 from chiasm.simulator.cluster import Cluster
 from chiasm.simulator.device import Device
+from chiasm.simulator.engine import Process
 from chiasm.simulator.front import Front
 from chiasm.simulator.known import known_costs
 from chiasm.simulator.record import Record
 from chiasm.simulator.traffic import Request, Traffic, requests_of
-from chiasm.simulator.worker import Process, SimulatedWorker
+from chiasm.simulator.worker import SimulatedWorker
 
 if TYPE_CHECKING:
     from chiasm.protocol.worker import Role
@@ -90,7 +91,7 @@ def _arrive(env: simpy.Environment, front: Front, requests: Iterable[Request]) -
 
 
 def _workers(env: simpy.Environment, cluster: Cluster, calibration: Calibration) -> list[SimulatedWorker]:
-    devices = {spec.device: Device(calibration.interference) for spec in cluster.workers}
+    devices = {spec.device: Device(calibration.interference or Interference()) for spec in cluster.workers}
     with_engine = {spec.device for spec in cluster.workers if set(spec.roles) != {"encode"}}
     for spec in cluster.workers:
         if set(spec.roles) == {"encode"} and spec.device in with_engine:

@@ -1,7 +1,6 @@
 """A worker that takes time: media threads, an engine, and what routing knows of it."""
 
-from collections.abc import Generator, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import simpy
 
@@ -9,10 +8,8 @@ from chiasm.protocol.worker import WorkerInfo
 from chiasm.simulator.calibration import Calibration
 from chiasm.simulator.cluster import WorkerSpec
 from chiasm.simulator.device import Busy, Device
-from chiasm.simulator.engine import Engine, Generation
-from chiasm.simulator.traffic import Picture
-
-Process = Generator[simpy.Event, Any, None]
+from chiasm.simulator.engine import Engine, Generation, Process
+from chiasm.simulator.traffic import Picture, Request
 
 
 class SimulatedWorker:
@@ -55,9 +52,15 @@ class SimulatedWorker:
         with self._media.request() as thread:
             yield thread
 
-    def generate(self, num_prompt_tokens: int, num_output_tokens: int, num_known_tokens: int = 0) -> Generation:
-        """Queue a prompt; `num_output_tokens` of 1 ends with its first token."""
-        generation = Generation(self._env, num_prompt_tokens, num_output_tokens, num_known_tokens)
+    def generate(self, request: Request, num_output_tokens: int, num_known_tokens: int) -> Generation:
+        """Queue a request's prompt; `num_output_tokens` of 1 end with its first token."""
+        generation = Generation(
+            self._env,
+            request.prompt_tokens,
+            num_output_tokens,
+            num_known_tokens,
+            has_media=bool(request.pictures),
+        )
         self.engine.submit(generation)
         return generation
 
@@ -65,8 +68,7 @@ class SimulatedWorker:
         with self._media.request() as thread:
             yield thread
             seconds = self._costs.media.at(picture.num_pixels)
-            if self._device.num_engines_busy:
-                seconds *= 1.0 + self._costs.interference.media_by_engine
+            seconds *= self._device.media_factor()
             self.engine.num_media += 1
             yield self._env.timeout(seconds)
             self.engine.num_media -= 1

@@ -39,20 +39,20 @@ def test_constant_arrivals_slower_than_service_never_wait():
 
 def test_poisson_arrivals_and_constant_service_wait_as_pollaczek_and_khinchin_say():
     load = 0.7
-    outcome = simulate(aggregated(1), pictures("constant", load, 1, "poisson", 12_000), media_only(1))
+    outcome = simulate(aggregated(1), pictures("constant", load, 1, "poisson", 4_000), media_only(1))
     wait_s = load * SERVICE_S / (2 * (1 - load))
-    assert outcome.record.ttft_s.mean() == pytest.approx(SERVICE_S + wait_s, rel=0.05)
+    assert outcome.record.ttft_s.mean() == pytest.approx(SERVICE_S + wait_s, rel=0.08)
 
 
 @pytest.mark.parametrize("threads", [1, 3])
 def test_poisson_arrivals_and_exponential_service_wait_as_erlang_says(threads):
     load = 0.6
-    outcome = simulate(aggregated(1), pictures("exponential", load, threads, "poisson", 15_000), media_only(threads))
+    outcome = simulate(aggregated(1), pictures("exponential", load, threads, "poisson", 1_500), media_only(threads))
     offered = load * threads
     waits = offered**threads / factorial(threads) / (1 - load)
     share_waiting = waits / (sum(offered**k / factorial(k) for k in range(threads)) + waits)
     wait_s = share_waiting * SERVICE_S / (threads * (1 - load))
-    assert outcome.record.ttft_s.mean() == pytest.approx(SERVICE_S + wait_s, rel=0.06)
+    assert outcome.record.ttft_s.mean() == pytest.approx(SERVICE_S + wait_s, rel=0.1)
 
 
 def test_an_engine_with_one_slot_is_a_server_with_constant_service():
@@ -62,20 +62,20 @@ def test_an_engine_with_one_slot_is_a_server_with_constant_service():
     )
     service_s = 0.02 + (num_tokens - 1) * 0.008
     kind = RequestClass(output_tokens=num_tokens)
-    traffic = Traffic(classes=(kind,), rate_per_s=load / service_s, num_requests=12_000, seed=5)
+    traffic = Traffic(classes=(kind,), rate_per_s=load / service_s, num_requests=4_000, seed=5)
     outcome = simulate(aggregated(1), traffic, calibration)
     wait_s = load * service_s / (2 * (1 - load))
-    assert outcome.record.e2el_s.mean() == pytest.approx(service_s + wait_s, rel=0.05)
+    assert outcome.record.e2el_s.mean() == pytest.approx(service_s + wait_s, rel=0.08)
     assert outcome.record.tpot_s == pytest.approx(0.008, rel=1e-6)
 
 
 def test_requests_under_way_are_rate_times_latency():
-    traffic = pictures("exponential", 0.6, 2, "poisson", 5_000)
+    traffic = pictures("exponential", 0.6, 2, "poisson", 1_500)
     outcome = simulate(aggregated(1), traffic, media_only(2))
     rate_per_s = len(outcome.record) / outcome.elapsed_s
     assert outcome.mean_open == pytest.approx(rate_per_s * outcome.record.e2el_s.mean(), rel=1e-6)
 
 
 def test_threads_are_busy_for_the_load_that_is_offered():
-    outcome = simulate(aggregated(1), pictures("exponential", 0.6, 2, "poisson", 5_000), media_only(2))
-    assert outcome.utilisation["worker-0"]["media"] == pytest.approx(2 * 0.6, rel=0.05)
+    outcome = simulate(aggregated(1), pictures("exponential", 0.6, 2, "poisson", 1_500), media_only(2))
+    assert outcome.utilisation["worker-0"]["media"] == pytest.approx(2 * 0.6, rel=0.08)

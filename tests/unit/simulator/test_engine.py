@@ -20,7 +20,7 @@ class Bench:
 
     def __init__(self, calibration=COSTS, *, is_apart=False, kv_tokens=0):
         self.env = simpy.Environment()
-        self.device = Device(calibration.interference)
+        self.device = Device(calibration.interference or Interference())
         self.engine = Engine(self.env, calibration, self.device, Busy(), is_apart=is_apart, kv_tokens=kv_tokens)
         self.times = {}
 

@@ -1,0 +1,60 @@
+"""What would change the advice."""
+
+from collections.abc import Callable, Iterator, Sequence
+
+import msgspec
+
+from chiasm.advisor.evaluate import Trial, evaluate, gap, ranked
+from chiasm.advisor.question import Question
+from chiasm.simulator.calibration import Calibration, Cost
+from chiasm.simulator.traffic import RequestClass
+
+_NUM_SEEDS = 2
+_MAX_REQUESTS = 600
+
+
+def flips(
+    question: Question,
+    costs: Calibration,
+    rivals: Sequence[Trial],
+    choice: Trial,
+    margin: float,
+    on_run: Callable[[str], None],
+) -> Iterator[str]:
+    """Changes under which one of the rivals beats the choice by `margin` or more, in words."""
+    fleets = list({one.cluster.name: one.cluster for one in (choice, *rivals)}.values())
+    for what, changed, changed_costs in _changes(question, costs):
+        on_run(what)
+        trials = evaluate(fleets, changed.traffic, changed_costs, num_seeds=_NUM_SEEDS, objective=question.objective)
+        best = ranked(trials, question.aim)[0]
+        if best is not trials[0] and (not trials[0].is_stable or gap(best, trials[0], question.aim).mean >= margin):
+            yield f"{what}: {best.cluster.name}"
+
+
+def _changes(question: Question, costs: Calibration) -> Iterator[tuple[str, Question, Calibration]]:
+    traffic = msgspec.structs.replace(question.traffic, num_requests=min(question.traffic.num_requests, _MAX_REQUESTS))
+
+    def asked(**fields: object) -> Question:
+        return msgspec.structs.replace(question, traffic=msgspec.structs.replace(traffic, **fields))
+
+    yield "Half the rate", asked(rate_per_s=traffic.rate_per_s / 2), costs
+    yield "Half as much again", asked(rate_per_s=traffic.rate_per_s * 1.5), costs
+    if any(one.num_images for one in traffic.classes):
+        yield "Twice the pictures", asked(classes=_each(traffic.classes, "num_images", 2)), costs
+        yield "A vision tower twice as fast", asked(), msgspec.structs.replace(costs, encode=_scaled(costs.encode, 0.5))
+    yield "Answers four times as long", asked(classes=_each(traffic.classes, "output_tokens", 4)), costs
+    yield (
+        "A language model twice as fast",
+        asked(),
+        msgspec.structs.replace(
+            costs, prefill=_scaled(costs.prefill, 0.5), step=_scaled(costs.step, 0.5), context_s=costs.context_s / 2
+        ),
+    )
+
+
+def _each(classes: Sequence[RequestClass], field: str, factor: int) -> tuple[RequestClass, ...]:
+    return tuple(msgspec.structs.replace(one, **{field: factor * getattr(one, field)}) for one in classes)
+
+
+def _scaled(cost: Cost, factor: float) -> Cost:
+    return Cost(fixed_s=cost.fixed_s * factor, per_unit_s=cost.per_unit_s * factor)

@@ -1,0 +1,77 @@
+"""The advice as a page."""
+
+from collections.abc import Iterator
+from math import isinf
+
+from chiasm.advisor.advice import SIMULATOR_ERROR, Advice
+from chiasm.advisor.evaluate import Gap, Trial
+from chiasm.advisor.question import Question
+
+
+def markdown_of(question: Question, advice: Advice) -> str:
+    """All of it, the advice first."""
+    return "\n".join(_lines(question, advice)) + "\n"
+
+
+def _lines(question: Question, advice: Advice) -> Iterator[str]:
+    yield f"# {advice.headline}"
+    yield ""
+    yield from (f"- {reason}" for reason in advice.reasons)
+    yield from _comparisons(question, advice)
+    yield ""
+    yield from _table(advice)
+    yield ""
+    if advice.flips:
+        yield "What would change it:"
+        yield ""
+        yield from (f"- {flip}" for flip in advice.flips)
+    elif advice.flips is not None:
+        yield "None of the changes tried (rate, pictures, length of answers, speed of tower and model) would change it."
+
+
+def _comparisons(question: Question, advice: Advice) -> Iterator[str]:
+    what = {"ttft": "time to the first token", "e2el": "time to the last token", "goodput": "goodput for the cost"}
+    aim = what[question.aim]
+    if advice.over_unsplit is not None:
+        yield f"- {advice.choice} over the fleet that splits nothing: {_gap(advice.over_unsplit)} better in {aim}."
+    if advice.lead is not None and advice.is_clear:
+        yield f"- The runner-up is {advice.runner_up}; the lead over it is {_gap(advice.lead)}."
+    elif advice.lead is not None:
+        yield (
+            f"- The best leads {advice.runner_up} by {_gap(advice.lead)}; less than "
+            f"{2 * SIMULATOR_ERROR:.0%}, or within chance, decides nothing."
+        )
+    if advice.break_even_tokens is not None:
+        yield f"- {_break_even(*advice.break_even_tokens)}"
+
+
+def _break_even(low: float, high: float) -> str:
+    if isinf(low):
+        return "Unsplit never ends answers sooner, however long they are."
+    top = "never" if isinf(high) else f"{high:.0f}"
+    return f"Unsplit ends answers sooner from {low:.0f} to {top} output tokens on (the interval is over the runs)."
+
+
+def _gap(found: Gap) -> str:
+    return f"{found.mean:.1%} (95 %: {found.low:.1%} to {found.high:.1%})"
+
+
+def _table(advice: Advice) -> Iterator[str]:
+    yield "| fleet | bears /s | by | busiest | TTFT mean, p95 ms | TPOT ms | E2EL mean, p95 ms | good /s for the cost |"
+    yield "|---|---:|---|---|---:|---:|---:|---:|"
+    for trial in advice.trials:
+        yield _row(trial, advice)
+
+
+def _row(trial: Trial, advice: Advice) -> str:
+    name = trial.cluster.name
+    bears, run = advice.capacities[name], trial.runs[0]
+    if not trial.is_stable:
+        return f"| {name} | {bears.per_s:.2f} | {bears.binding} | does not keep up | | | | |"
+    first, whole = run.all.ttft_s, run.all.e2el_s
+    tpot = f"{1e3 * run.all.tpot_s.mean:.1f}" if run.all.tpot_s is not None else ""
+    busiest = f"{run.binding} {run.utilisation.get(run.binding, 0.0):.0%}"
+    return (
+        f"| {name} | {bears.per_s:.2f} | {bears.binding} | {busiest} | {1e3 * first.mean:.0f}, {1e3 * first.p95:.0f} "
+        f"| {tpot} | {1e3 * whole.mean:.0f}, {1e3 * whole.p95:.0f} | {trial.figure('goodput'):.2f} |"
+    )

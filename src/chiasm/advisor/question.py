@@ -1,0 +1,23 @@
+"""What the advisor is asked."""
+
+import msgspec
+
+from chiasm.advisor.evaluate import Aim
+from chiasm.simulator.summary import Objective
+from chiasm.simulator.traffic import Traffic
+
+
+class Question(msgspec.Struct, frozen=True, kw_only=True):
+    """So many devices, this traffic, and what is to be best.
+
+    Attributes:
+        num_seeds: Simulations of each fleet, each with other requests.
+        tries_changes: Whether to look for changes that would change the answer, which takes most of the time.
+    """
+
+    num_devices: int
+    traffic: Traffic
+    aim: Aim = "ttft"
+    objective: Objective = Objective()
+    num_seeds: int = 4
+    tries_changes: bool = True

@@ -1,0 +1,137 @@
+"""`chiasm advise`: whether to split the encoder off, and into what."""
+
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from chiasm.cli.options import Json
+from chiasm.cli.report import print_json
+from chiasm.cli.workload import (
+    CalibrationFile,
+    Images,
+    NumRequests,
+    OutputTokens,
+    Pixels,
+    Rate,
+    RepeatShare,
+    Seed,
+    SloTpot,
+    SloTtft,
+    TextShare,
+    TextTokens,
+    TrafficFile,
+    VisualTokens,
+    calibration_of,
+    objective_of,
+    traffic_of,
+)
+
+if TYPE_CHECKING:
+    from chiasm.advisor.advice import Advice
+    from chiasm.advisor.question import Question
+    from chiasm.simulator.calibration import Calibration
+
+
+class AimName(StrEnum):
+    """The choices of an option."""
+
+    TTFT = "ttft"
+    E2EL = "e2el"
+    GOODPUT = "goodput"
+
+
+def advise(  # noqa: PLR0913 - one parameter is one option
+    calibration: CalibrationFile,
+    devices: Annotated[int, typer.Option(min=1, max=1000, help="Devices to divide: GPUs, or cores.")] = 2,
+    aim: Annotated[
+        AimName | None,
+        typer.Option(
+            help="ttft: mean time to the first token; e2el: to the last; goodput: requests within both SLOs for the "
+            "cost. None: goodput where an SLO is given, else ttft.",
+            show_default=False,
+        ),
+    ] = None,
+    traffic_file: TrafficFile = None,
+    rate: Rate = 1.0,
+    images: Images = 1,
+    pixels: Pixels = 448 * 448,
+    visual_tokens: VisualTokens = 256,
+    text_tokens: TextTokens = 64,
+    output_tokens: OutputTokens = 128,
+    text_share: TextShare = 0.0,
+    repeat_share: RepeatShare = 0.0,
+    requests: NumRequests = 1000,
+    seed: Seed = 0,
+    slo_ttft_ms: SloTtft = None,
+    slo_tpot_ms: SloTpot = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Do not look for changes that would change the answer.")
+    ] = False,
+    markdown: Annotated[Path | None, typer.Option(help="Write the advice with all its numbers to a file.")] = None,
+    json: Json = False,
+) -> None:
+    """Say whether splitting the encoder off would pay on this traffic, and why.
+
+    Fleets of the same number of devices are simulated with the same requests, several times over. The answer may be
+    to split nothing, and it may be that the numbers do not tell: then it says what to measure.
+
+    Try:
+
+      chiasm advise --calibration costs.json --devices 4 --images 5 --rate 2 --text-share 0.5
+
+      chiasm advise --calibration costs.json --devices 2 --images 1 --osl 512 --slo-ttft-ms 300 --slo-tpot-ms 20
+    """
+    from chiasm.advisor.question import Question
+
+    traffic = traffic_of(
+        traffic_file,
+        rate_per_s=rate,
+        num_images=images,
+        num_pixels=pixels,
+        visual_tokens=visual_tokens,
+        text_tokens=text_tokens,
+        output_tokens=output_tokens,
+        text_share=text_share,
+        repeat_share=repeat_share,
+        num_requests=requests,
+        seed=seed,
+    )
+    has_slo = slo_ttft_ms is not None or slo_tpot_ms is not None
+    question = Question(
+        num_devices=devices,
+        traffic=traffic,
+        aim=aim.value if aim is not None else ("goodput" if has_slo else "ttft"),
+        objective=objective_of(slo_ttft_ms, slo_tpot_ms),
+        tries_changes=not quick,
+    )
+    advice = _advice(question, calibration_of(calibration))
+    if markdown is not None:
+        from chiasm.advisor.page import markdown_of
+
+        markdown.write_text(markdown_of(question, advice))
+    if json:
+        print_json(advice)
+    else:
+        _print(question, advice)
+
+
+def _advice(question: "Question", costs: "Calibration") -> "Advice":
+    """Ask; on a terminal, says on standard error what is being simulated."""
+    from rich.console import Console
+
+    from chiasm.advisor.advice import advise as asked
+
+    console = Console(stderr=True)
+    with console.status("Simulating") as status:
+        return asked(question, costs, lambda what: status.update(f"Simulating: {what}"))
+
+
+def _print(question: "Question", advice: "Advice") -> None:
+    from rich.console import Console
+    from rich.markdown import Markdown
+
+    from chiasm.advisor.page import markdown_of
+
+    Console().print(Markdown(markdown_of(question, advice)))

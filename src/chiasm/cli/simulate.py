@@ -1,0 +1,176 @@
+"""`chiasm simulate`: fleets in virtual time, side by side."""
+
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from chiasm.cli.options import Json
+from chiasm.cli.report import print_json
+from chiasm.cli.workload import (
+    CalibrationFile,
+    Images,
+    NumRequests,
+    OutputTokens,
+    Pixels,
+    Rate,
+    RepeatShare,
+    Seed,
+    SloTpot,
+    SloTtft,
+    TextShare,
+    TextTokens,
+    TrafficFile,
+    VisualTokens,
+    calibration_of,
+    objective_of,
+    traffic_of,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from chiasm.simulator.summary import ClassSummary, Summary
+
+
+class PolicyName(StrEnum):
+    """The choices of an option."""
+
+    ROUND_ROBIN = "round_robin"
+    LEAST_WORK = "least_work"
+    CONTENT = "content"
+    ADAPTIVE = "adaptive"
+
+
+def simulate(  # noqa: PLR0913 - one parameter is one option
+    calibration: CalibrationFile,
+    fleet: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="agg:DEVICES, auto:DEVICES, colocated:DEVICES,ENCODERS_EACH, e-pd:ENCODERS,WORKERS or "
+            "e-p-d:ENCODERS,PREFILLS,DECODES; may be repeated. None: agg:2, auto:2 and e-pd:1,1.",
+            show_default=False,
+        ),
+    ] = None,
+    policy: Annotated[
+        PolicyName, typer.Option(help="How a worker is chosen, as in routing.policy.")
+    ] = PolicyName.ADAPTIVE,
+    traffic_file: TrafficFile = None,
+    rate: Rate = 1.0,
+    images: Images = 1,
+    pixels: Pixels = 448 * 448,
+    visual_tokens: VisualTokens = 256,
+    text_tokens: TextTokens = 64,
+    output_tokens: OutputTokens = 128,
+    text_share: TextShare = 0.0,
+    repeat_share: RepeatShare = 0.0,
+    requests: NumRequests = 2000,
+    seed: Seed = 0,
+    slo_ttft_ms: SloTtft = None,
+    slo_tpot_ms: SloTpot = None,
+    timeline: Annotated[
+        Path | None,
+        typer.Option(help="Write the first requests of the last fleet as a trace for chrome://tracing or Perfetto."),
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Say what fleets would do with the same requests, without having any of them.
+
+    Routing, policies and the scheduler are those that serve real requests; only what stages cost comes from a file of
+    measurements. Caches are never full, and nothing fails.
+
+    Try:
+
+      chiasm simulate --calibration costs.json --images 4 --rate 3
+
+      chiasm simulate --calibration costs.json --fleet agg:4 --fleet e-pd:1,3 --text-share 0.5 --slo-ttft-ms 500
+    """
+    from chiasm.simulator.compare import compare
+    from chiasm.simulator.fleets import fleet_named
+    from chiasm.simulator.timeline import Timeline
+
+    costs = calibration_of(calibration)
+    traffic = traffic_of(
+        traffic_file,
+        rate_per_s=rate,
+        num_images=images,
+        num_pixels=pixels,
+        visual_tokens=visual_tokens,
+        text_tokens=text_tokens,
+        output_tokens=output_tokens,
+        text_share=text_share,
+        repeat_share=repeat_share,
+        num_requests=requests,
+        seed=seed,
+    )
+    clusters = [fleet_named(one) for one in fleet or ("agg:2", "auto:2", "e-pd:1,1")]
+    picture = Timeline() if timeline is not None else None
+    found = compare(
+        clusters,
+        traffic,
+        costs,
+        policy=policy.value,
+        objective=objective_of(slo_ttft_ms, slo_tpot_ms),
+        on_span=lambda cluster: picture.see if picture is not None and cluster is clusters[-1] else None,
+    )
+    summaries = list(_with_progress(found, [one.name for one in clusters]))
+    if picture is not None and timeline is not None:
+        picture.save(timeline)
+    if json:
+        print_json(summaries)
+    else:
+        _print(summaries)
+
+
+def _with_progress(found: "Iterator[Summary]", names: list[str]) -> "Iterator[Summary]":
+    """On a terminal, says on standard error which fleet is being simulated."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task(names[0], total=len(names))
+        for done, summary in enumerate(found, 1):
+            yield summary
+            bar.update(task, advance=1, description=names[done] if done < len(names) else "")
+
+
+def _print(summaries: "list[Summary]") -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False)
+    table.add_column("Fleet", no_wrap=True)
+    table.add_column("Class")
+    for name in ("TTFT p50", "p95", "TPOT p50", "E2EL p50", "p95", "good"):
+        table.add_column(name, justify="right")
+    for name in ("Busiest", "Ways"):
+        table.add_column(name)
+    for summary in summaries:
+        binding = f"{summary.binding} {summary.utilisation.get(summary.binding, 0.0):.0%}"
+        state = binding if summary.is_stable else f"[red]{binding}: UNSTABLE[/]"
+        ways = ", ".join(f"{path} {count}" for path, count in summary.paths.items())
+        for row, one in enumerate(summary.classes):
+            table.add_row(
+                *("", one.name) if row else (summary.cluster, one.name),
+                *_figures(one),
+                *("", "") if row else (state, ways),
+            )
+    console = Console()
+    console.print(table)
+    console.print("Times in milliseconds. An unstable fleet's queue grows for as long as requests come.")
+
+
+def _figures(one: "ClassSummary") -> tuple[str, ...]:
+    tpot = "" if one.tpot_s is None else f"{1e3 * one.tpot_s.p50:.1f}"
+    first, whole = one.ttft_s, one.e2el_s
+    times = (
+        f"{1e3 * first.p50:.0f}",
+        f"{1e3 * first.p95:.0f}",
+        tpot,
+        f"{1e3 * whole.p50:.0f}",
+        f"{1e3 * whole.p95:.0f}",
+    )
+    return (*times, f"{one.attained:.0%}")

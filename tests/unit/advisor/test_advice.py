@@ -1,0 +1,111 @@
+import msgspec
+import pytest
+
+from chiasm.advisor.advice import advise
+from chiasm.advisor.candidates import candidates
+from chiasm.advisor.page import markdown_of
+from chiasm.advisor.question import Question
+from chiasm.simulator.calibration import Calibration, Cost, Interference
+from chiasm.simulator.summary import Objective
+from chiasm.simulator.traffic import RequestClass, Traffic
+
+HEAVY_ENCODE = Calibration(
+    media=Cost(fixed_s=0.001),
+    encode=Cost(fixed_s=0.2),
+    prefill=Cost(fixed_s=0.004, per_unit_s=2e-5),
+    step=Cost(fixed_s=0.003, per_unit_s=0.0002),
+    transfer=Cost(fixed_s=0.001),
+    kv_transfer=Cost(fixed_s=0.001),
+)
+CHEAP_ENCODE = msgspec.structs.replace(HEAVY_ENCODE, encode=Cost(fixed_s=0.001), transfer=Cost(fixed_s=0.02))
+
+
+def question(rate_per_s, *, num_images=1, output_tokens=16, aim="ttft", text_share=0.0, **fields):
+    images = RequestClass(name="images", num_images=num_images, output_tokens=output_tokens, share=1.0 - text_share)
+    text = RequestClass(name="text", output_tokens=output_tokens, share=text_share or 1.0)
+    classes = (text,) if num_images == 0 else (images, text) if text_share else (images,)
+    traffic = Traffic(classes=classes, rate_per_s=rate_per_s, num_requests=120, seed=1)
+    return Question(num_devices=2, traffic=traffic, aim=aim, **{"num_seeds": 2, "tries_changes": False, **fields})
+
+
+def test_many_pictures_are_shared_out():
+    asked = question(0.5, num_images=8)
+    found = advise(asked, msgspec.structs.replace(HEAVY_ENCODE, encode=Cost(per_unit_s=2e-4)))
+    assert found.is_clear
+    assert found.choice == "auto x2"
+    assert found.runner_up in {"agg x2", "1E+1PD"}
+    assert found.over_unsplit.low > 0
+    assert "could be split off" in found.reasons[0]
+    assert found.choice in markdown_of(asked, found)
+
+
+def test_without_pictures_nothing_is_split():
+    found = advise(question(10.0, num_images=0), HEAVY_ENCODE)
+    assert found.choice == "agg x2"
+    assert found.break_even_tokens is None
+    assert any("nothing to encode" in reason for reason in found.reasons)
+
+
+def test_cheap_encoding_and_long_answers_are_no_reason_to_split():
+    found = advise(question(0.5, output_tokens=200, aim="e2el"), CHEAP_ENCODE)
+    assert found.choice == "agg x2"
+    assert not found.is_clear or found.runner_up
+    assert any("Decoding is" in reason for reason in found.reasons)
+
+
+def test_a_lead_within_the_error_is_called_no_lead():
+    found = advise(question(0.5, output_tokens=200, aim="e2el"), CHEAP_ENCODE)
+    assert not found.is_clear
+    assert "measure" in found.headline
+    assert found.runner_up in found.headline
+
+
+def test_overload_is_said_instead_of_a_winner():
+    found = advise(question(60.0, num_images=2), HEAVY_ENCODE)
+    assert "None of" in found.headline
+    assert not any(trial.is_stable for trial in found.trials)
+
+
+def test_media_work_is_named_when_it_is_what_costs():
+    costs = msgspec.structs.replace(CHEAP_ENCODE, media=Cost(fixed_s=0.1))
+    found = advise(question(1.0), costs)
+    assert any("media.decode_threads" in reason for reason in found.reasons)
+
+
+def test_goodput_counts_requests_within_both_demands_for_the_cost():
+    asked = question(4.0, text_share=0.6, aim="goodput", objective=Objective(ttft_s=0.3, tpot_s=0.05))
+    found = advise(asked, HEAVY_ENCODE)
+    for trial in found.trials:
+        run = trial.runs[0]
+        assert run.goodput_per_s == pytest.approx(run.all.attained * run.throughput_per_s)
+        assert trial.figures("goodput")[0] == pytest.approx(run.goodput_per_s / 2)
+
+
+def test_changes_that_would_change_the_answer_are_found():
+    asked = question(0.5, output_tokens=60, num_seeds=2, tries_changes=True)
+    costs = msgspec.structs.replace(HEAVY_ENCODE, encode=Cost(fixed_s=0.0, per_unit_s=1e-4))
+    found = advise(asked, costs)
+    assert found.choice == "agg x2"
+    assert any(flip.startswith("Twice the pictures: ") for flip in found.flips)
+    assert "What would change it" in markdown_of(asked, found)
+
+
+def test_the_same_question_has_the_same_answer():
+    asked = question(2.0, num_images=2)
+    assert msgspec.json.encode(advise(asked, HEAVY_ENCODE)) == msgspec.json.encode(advise(asked, HEAVY_ENCODE))
+
+
+def test_encoders_beside_engines_are_candidates_only_where_interference_was_measured():
+    classes = question(1.0).traffic.classes
+    names = {one.name for one in candidates(4, classes, HEAVY_ENCODE)}
+    assert not any("colocated" in name for name in names)
+    measured = msgspec.structs.replace(HEAVY_ENCODE, interference=Interference(resident=0.1))
+    assert any("colocated" in one.name for one in candidates(4, classes, measured))
+
+
+def test_divisions_use_all_devices_and_stay_few():
+    classes = question(1.0).traffic.classes
+    for num_devices in (2, 3, 7, 1000):
+        found = candidates(num_devices, classes, HEAVY_ENCODE)
+        assert all(len(one.workers) == num_devices for one in found)
+        assert len(found) <= 5

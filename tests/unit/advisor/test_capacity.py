@@ -1,0 +1,77 @@
+import msgspec
+import pytest
+
+from chiasm.advisor.capacity import batch_of, capacity, shape_of
+from chiasm.advisor.stages import average, stage_times
+from chiasm.simulator.calibration import Calibration, Cost
+from chiasm.simulator.cluster import aggregated, colocated, disaggregated, split
+from chiasm.simulator.run import simulate
+from chiasm.simulator.summary import summarise
+from chiasm.simulator.traffic import RequestClass, Traffic
+
+COSTS = Calibration(
+    request=Cost(fixed_s=0.001),
+    media=Cost(fixed_s=0.002, per_unit_s=1e-8),
+    encode=Cost(fixed_s=0.003, per_unit_s=1e-4),
+    prefill=Cost(fixed_s=0.004, per_unit_s=1e-4),
+    step=Cost(fixed_s=0.003, per_unit_s=0.0005),
+    transfer=Cost(fixed_s=0.002, per_unit_s=1e-6),
+    kv_transfer=Cost(fixed_s=0.002, per_unit_s=1e-6),
+)
+IMAGES = RequestClass(name="images", num_images=2, output_tokens=33)
+TEXT = RequestClass(name="text", output_tokens=33)
+
+
+def test_work_of_a_request_is_counted_stage_by_stage():
+    found = stage_times(IMAGES, COSTS)
+    assert found.media == pytest.approx(2 * (0.002 + 1e-8 * 448 * 448))
+    assert found.encode == pytest.approx(2 * (0.003 + 256e-4))
+    assert found.prefill == pytest.approx(2 * 0.004 + 576e-4)  # two steps of at most 512 tokens
+    assert found.decode == pytest.approx(32 * 0.0035)
+    assert found.first_token == pytest.approx(0.001 + found.media + found.encode + found.prefill)
+
+
+def test_pictures_that_come_again_cost_nothing_before_their_prompt_and_nothing_in_it():
+    again = msgspec.structs.replace(IMAGES, repeat_share=1.0)
+    found = stage_times(again, COSTS)
+    assert (found.media, found.encode, found.transfer) == (0.0, 0.0, 0.0)
+    assert found.prefill == pytest.approx(0.004 + 64e-4)
+    elsewhere = stage_times(msgspec.structs.replace(again, pictures_first=False), COSTS)
+    assert elsewhere.prefill == stage_times(IMAGES, COSTS).prefill
+
+
+def test_a_mix_is_the_average_of_its_classes_by_their_shares():
+    mixed = average((msgspec.structs.replace(IMAGES, share=1.0), msgspec.structs.replace(TEXT, share=3.0)), COSTS)
+    assert mixed.encode == pytest.approx(stage_times(IMAGES, COSTS).encode / 4)
+
+
+def test_batches_are_bound_by_slots_or_by_room_for_contexts():
+    assert batch_of((TEXT,), COSTS, 0) == 16
+    assert batch_of((TEXT,), COSTS, 97 * 5) == 5
+    assert batch_of((TEXT,), COSTS, 10) == 1
+
+
+@pytest.mark.parametrize(
+    "cluster", [aggregated(1), disaggregated(1, 1), disaggregated(1, 3), split(1, 1, 1)], ids=lambda one: one.name
+)
+def test_a_simulated_fleet_keeps_up_below_its_capacity_and_not_above(cluster):
+    bears = capacity(shape_of(cluster), (IMAGES,), COSTS)
+
+    def runs(load):
+        traffic = Traffic(classes=(IMAGES,), rate_per_s=load * bears.per_s, num_requests=500, seed=1)
+        outcome = simulate(cluster, traffic, COSTS)
+        return summarise(outcome, media_threads=COSTS.media_threads)
+
+    below, above = runs(0.85), runs(1.3)
+    assert below.is_stable
+    assert not above.is_stable
+    assert above.utilisation[bears.binding] > 0.9
+    assert above.throughput_per_s == pytest.approx(bears.per_s, rel=0.15)
+
+
+def test_encoders_beside_an_engine_cost_it_what_was_measured():
+    measured = msgspec.json.decode(b'{"interference": {"resident": 0.5, "prefill_by_encoder": 1.0}}', type=Calibration)
+    costs = msgspec.structs.replace(COSTS, interference=measured.interference)
+    free = capacity(shape_of(colocated(1)), (TEXT,), msgspec.structs.replace(costs, interference=None))
+    taxed = capacity(shape_of(colocated(1)), (TEXT,), costs)
+    assert taxed.stages["engine"] < 0.7 * free.stages["engine"]
