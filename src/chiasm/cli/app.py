@@ -11,6 +11,7 @@ from chiasm.cli.config import config
 from chiasm.cli.doctor import doctor
 from chiasm.cli.faults import faults
 from chiasm.cli.media import media
+from chiasm.cli.plan import plan
 from chiasm.cli.report import report_error
 from chiasm.cli.serve import serve
 from chiasm.cli.simulate import simulate
@@ -45,6 +46,7 @@ app.command()(bench)
 app.command()(version)
 app.add_typer(config, name="config")
 app.add_typer(media, name="media")
+app.add_typer(plan, name="plan")
 
 
 def main() -> None:

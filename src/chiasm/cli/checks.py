@@ -33,12 +33,16 @@ class Check(msgspec.Struct, frozen=True):
 def run_checks(settings: Settings) -> Iterator[Check]:
     """Yield findings as they are made, cheap ones first. The model is only tried when its packages are there."""
     yield _python()
-    packages = list(_packages())
+    packages = list(_packages(is_embedded=settings.engine.kind == "embedded"))
     yield from packages
     yield _cpu()
     yield _memory()
     yield _port(settings)
-    if all(check.status != "fail" for check in packages):
+    if settings.engine.kind == "vllm":
+        from chiasm.cli.vllm_checks import vllm_checks
+
+        yield from vllm_checks(settings)
+    elif all(check.status != "fail" for check in packages):
         yield _decoder(settings)
         yield from _answer(settings)
 
@@ -47,9 +51,10 @@ def _python() -> Check:
     return Check("chiasm", "ok", f"{__version__} on Python {platform.python_version()}, {sys.executable}")
 
 
-def _packages() -> Iterator[Check]:
+def _packages(*, is_embedded: bool) -> Iterator[Check]:
     """Installed versions against those that Chiasm asks for."""
-    for extra, fix in (("", "pip install chiasm"), ("embedded", "pip install 'chiasm[embedded]'")):
+    extras = [("", "pip install chiasm"), ("embedded", "pip install 'chiasm[embedded]'")]
+    for extra, fix in extras if is_embedded else extras[:1]:
         wanted = [text for text in requires("chiasm") or [] if _extra_of(text) == extra]
         wrong = [problem for text in wanted if (problem := package_problem(text))]
         name = f"packages [{extra}]" if extra else "packages"
@@ -156,7 +161,7 @@ def _answer(settings: Settings) -> Iterator[Check]:
     try:
         with background_server(msgspec.structs.replace(settings, gateway=own), lambda _what, _share: None) as server:
             yield Check("model", "ok", f"{server.model} loads")
-            chunks = ChatClient(server.address).stream(_question(takes_images=server.takes_images))
+            chunks = ChatClient(server.address).stream(question(takes_images=server.takes_images))
             text = "".join(choice["delta"].get("content", "") for chunk in chunks for choice in chunk["choices"])
     except ChiasmError as error:
         yield Check("answer", "fail", error.message, error.hint)
@@ -178,7 +183,8 @@ def _judged(text: str, *, is_packaged: bool) -> Check:
     return Check("answer", "ok", f"{QUESTION!r} -> {text!r}")
 
 
-def _question(*, takes_images: bool) -> dict[str, Any]:
+def question(*, takes_images: bool) -> dict[str, Any]:
+    """A chat request about a red circle, or a greeting for a model without eyes."""
     picture = [{"type": "image_url", "image_url": {"url": _red_circle()}}] if takes_images else []
     content = [*picture, {"type": "text", "text": QUESTION if takes_images else "Hello"}]
     return {"messages": [{"role": "user", "content": content}], "temperature": 0, "max_tokens": 16}

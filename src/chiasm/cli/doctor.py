@@ -17,6 +17,12 @@ def doctor(
     model: Annotated[
         str | None, typer.Option(help="Model directory to try; none: the packaged tiny model.", show_default=False)
     ] = None,
+    engine: Annotated[
+        str | None, typer.Option(help="embedded, or vllm for servers of vLLM.", show_default="embedded")
+    ] = None,
+    topology: Annotated[
+        str | None, typer.Option(help="With vllm: the topology to start and try.", show_default="local")
+    ] = None,
     port: Annotated[int | None, typer.Option(help="Port that should be free.", show_default="8000")] = None,
     config_file: ConfigFile = None,
     overrides: Overrides = None,
@@ -24,11 +30,20 @@ def doctor(
 ) -> None:
     """Check versions, the machine, the port, and a real answer about a picture drawn for the purpose.
 
+    With vLLM, servers are started (or those that run already are used), and the picture must go from an encoder to
+    prefill where the topology has them apart:
+
+      chiasm doctor --engine vllm --topology e-pd --set vllm.python=/opt/vllm/bin/python
+
+      chiasm doctor --engine vllm --topology e-pd --model ./my-model --set vllm.workers_file=workers.toml
+
     The exit status is 1 when something does not work. Every failure says what to do.
     """
     from chiasm.cli.checks import run_checks
 
-    settings = resolved(config_file, overrides, engine__model=model, gateway__port=port).settings
+    settings = resolved(
+        config_file, overrides, engine__model=model, engine__kind=engine, routing__topology=topology, gateway__port=port
+    ).settings
     checks = []
     for check in run_checks(settings):
         checks.append(check)

@@ -43,7 +43,7 @@ def test_package_versions(monkeypatch, requirement, problem):
 
 def test_a_missing_package_says_how_to_install_it(monkeypatch):
     monkeypatch.setattr(checks, "requires", lambda _: ["torch==1; extra == 'embedded'", "msgspec>=0.19"])
-    base, embedded = checks._packages()
+    base, embedded = checks._packages(is_embedded=True)
     assert base.status == "ok"
     assert (embedded.status, embedded.fix) == ("fail", "pip install 'chiasm[embedded]'")
 

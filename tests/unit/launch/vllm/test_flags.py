@@ -65,7 +65,9 @@ def test_split_servers_are_encoders_and_consumers():
 
 
 def test_a_model_with_deepstack_keeps_a_tower_that_it_never_runs():
-    settings = Settings(routing=RoutingSettings(topology="e-pd", local_encode="never"), media=MediaSettings(max_items=5))
+    settings = Settings(
+        routing=RoutingSettings(topology="e-pd", local_encode="never"), media=MediaSettings(max_items=5)
+    )
     _, prefill = vllm_specs(settings.routing)
     arguments = arguments_of(prefill, settings, place(needs_tower=True))
     assert arguments[arguments.index("--limit-mm-per-prompt") + 1] == '{"image": 5, "video": 0}'

@@ -1,0 +1,141 @@
+"""The checks of `chiasm doctor` for vLLM as the engine: versions, devices, media policy, a real hand-over."""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from chiasm.cli.checks import ANSWER, Check, question
+from chiasm.cli.report import LoadingLine
+from chiasm.errors import ChiasmError
+from chiasm.settings import Settings
+
+if TYPE_CHECKING:
+    from chiasm.launch.vllm.crew import VllmCrew
+    from chiasm.launch.vllm.installed import InstalledVllm
+
+_SHOWN_PACKAGES = ("torch", "transformers", "torchvision", "nixl", "mooncake-transfer-engine")
+_SLOW_S = 30.0
+
+
+def vllm_checks(settings: Settings) -> Iterator[Check]:
+    """Yield findings as they are made, cheap ones first; servers are only started when nothing has failed before."""
+    from chiasm.launch.vllm.crew import VllmCrew
+
+    if not settings.vllm.workers_file:
+        check, installed = _installed(settings)
+        yield check
+        if installed is None:
+            return
+        yield from _packages(installed, settings)
+    try:
+        crew = VllmCrew(settings)
+    except ChiasmError as error:
+        yield Check("workers", "fail", error.message, error.hint)
+        return
+    yield _workers(crew)
+    yield _media(settings)
+    yield from _hand_over(settings)
+
+
+def _installed(settings: Settings) -> tuple[Check, "InstalledVllm | None"]:
+    from chiasm.launch.vllm.installed import installed_vllm
+    from chiasm.routing.vllm.versions.registry import version_for
+
+    try:
+        found = installed_vllm(settings.vllm.python)
+        version_for(found.version, settings.vllm.assume_version)
+    except ChiasmError as error:
+        return Check("vllm", "fail", error.message, error.hint), None
+    devices = f"{found.num_cuda} CUDA devices" if found.num_cuda else "CPU"
+    detail = f"{found.distribution} {found.version} on {devices}, {settings.vllm.python or 'this environment'}"
+    if settings.vllm.assume_version:
+        fix = "Answers were only compared with the embedded engine's for the versions in docs/vllm.md"
+        return Check("vllm", "warn", f"{detail}, taken for {settings.vllm.assume_version}", fix), found
+    return Check("vllm", "ok", detail), found
+
+
+def _packages(installed: "InstalledVllm", settings: Settings) -> Iterator[Check]:
+    """What the servers need besides vLLM itself."""
+    found = [f"{name} {installed.packages[name]}" for name in _SHOWN_PACKAGES if name in installed.packages]
+    topology, vllm = settings.routing.topology, settings.vllm
+    if topology in ("e-pd", "e-p-d", "auto") and vllm.ec_connector == "chiasm" and "msgspec" not in installed.packages:
+        yield Check(
+            "packages of vLLM", "fail", "Chiasm's connector needs its base dependencies inside vLLM's environment",
+            "pip install --no-deps chiasm there, and what `pip check` then misses",
+        )  # fmt: skip
+    elif (
+        topology == "e-p-d"
+        and vllm.kv_connector not in ("nixl",)
+        and "mooncake-transfer-engine" not in installed.packages
+    ):
+        yield Check("packages of vLLM", "fail", "Mooncake is missing", "pip install mooncake-transfer-engine there")
+    elif topology == "e-p-d" and vllm.kv_connector == "nixl" and "nixl" not in installed.packages:
+        yield Check(
+            "packages of vLLM",
+            "fail",
+            "NIXL is missing, by which keys and values reach decode",
+            "pip install nixl there",
+        )
+    else:
+        yield Check("packages of vLLM", "ok", ", ".join(found))
+
+
+def _workers(crew: "VllmCrew") -> Check:
+    if crew.listed:
+        return Check("workers", "ok", ", ".join(f"{name} runs already" for name, _ in crew.listed))
+    roles = [f"{spec.name} ({', '.join(spec.roles)})" for spec in crew.specs]
+    return Check("workers", "ok", f"{', '.join(roles)} of {crew.model.family}")
+
+
+def _media(settings: Settings) -> Check:
+    """Who may be fetched from. Servers themselves fetch nothing when Chiasm starts them."""
+    media = settings.media
+    hosts = ", ".join(media.allowed_domains) or "no host"
+    if settings.vllm.workers_file:
+        return Check(
+            "media", "warn", f"the gateway fetches from {hosts}; what servers that run already may fetch is not known",
+            "Start them with --allowed-media-domains none.invalid: the gateway fetches for them",
+        )  # fmt: skip
+    return Check("media", "ok", f"the gateway fetches from {hosts}, servers from nowhere")
+
+
+def _hand_over(settings: Settings) -> Iterator[Check]:
+    """Start everything and ask about a red circle: which way did it go, and what was the answer."""
+    from chiasm.cli.client import ChatClient
+    from chiasm.launch.local import background_server
+
+    own = msgspec.structs.replace(settings.gateway, host="127.0.0.1", port=0, api_keys=())
+    try:
+        with LoadingLine() as progress:
+            server_context = background_server(msgspec.structs.replace(settings, gateway=own), progress)
+            with server_context as server:
+                yield Check("start", "ok", f"{server.model} is served")
+                asked = question(takes_images=server.takes_images) | {"chiasm": {"receipt": True}}
+                chunks = list(ChatClient(server.address).stream(asked))
+    except ChiasmError as error:
+        yield Check("hand-over", "fail", error.message, error.hint)
+        return
+    yield from _judged(chunks, is_packaged=not settings.engine.model, settings=settings)
+
+
+def _judged(chunks: list[dict[str, Any]], *, is_packaged: bool, settings: Settings) -> Iterator[Check]:
+    text = "".join(choice["delta"].get("content") or "" for chunk in chunks for choice in chunk["choices"])
+    receipt = next((chunk["chiasm"]["receipt"] for chunk in chunks if "chiasm" in chunk), {})
+    attempts = (receipt.get("route") or {}).get("attempts", [])
+    way = ", ".join(f"{one['stage']} on {one['worker']}: {one['outcome']}" for one in attempts)
+    is_split = settings.routing.topology in ("e-pd", "e-p-d")
+    if is_split and [one["outcome"] for one in attempts if one["stage"] == "encode"] != ["ok"]:
+        yield Check(
+            "hand-over", "fail", f"no encoder handed the picture over ({way or 'nothing was tried'})",
+            "Look at the encoder's log: it needs an EC connector as producer, prefill the same one as consumer",
+        )  # fmt: skip
+    elif is_packaged and ANSWER not in text.lower():
+        yield Check(
+            "hand-over", "fail", f"asked for the colour of a red circle, the model said {text!r} ({way})",
+            "Embeddings or pictures arrive changed: compare with --set routing.topology=agg",
+        )  # fmt: skip
+    else:
+        slow = receipt.get("ttft_s") or 0.0
+        detail = f"{way}; first token after {slow:.2f} s; answer {text!r}"
+        yield Check("hand-over", "ok" if slow < _SLOW_S else "warn", detail)
