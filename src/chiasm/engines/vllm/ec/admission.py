@@ -122,9 +122,9 @@ class Admission:
         announcement, metadata = read_announcement(item.identity, params)
         check_expected(announcement.layout, metadata, self._expected)
         check_wanted(announcement.layout, metadata, item)
-        pull = Pull(identity=item.identity, announcement=announcement, metadata=metadata)
+        pull = Pull(item.identity, announcement)
         try:
-            if not self._pulls.is_done(pull, request.deadline):
+            if not self._pulls.is_done(pull, metadata, request.deadline):
                 return False
         except OverloadedError:
             return False  # until others release something

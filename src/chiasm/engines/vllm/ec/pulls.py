@@ -3,8 +3,7 @@
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-
-import msgspec
+from typing import NamedTuple
 
 from chiasm.connectors.base import Buffer, checksum
 from chiasm.engines.vllm.ec.announcement import Announcement
@@ -23,12 +22,16 @@ Fetch = Callable[[str, int, float], Buffer]
 _MAX_PULLS = 1024
 
 
-class Pull(msgspec.Struct, frozen=True, kw_only=True):
+class Pull(NamedTuple):
     """What is wanted from where; of one value there is one pull at a time."""
 
     identity: str
     announcement: Announcement
-    metadata: Mapping[str, object]
+
+
+class _Running(NamedTuple):
+    future: Future[None]
+    deadline: float
 
 
 class Pulls:
@@ -47,47 +50,51 @@ class Pulls:
         self._fetches = fetches
         self._store = store
         self._counters = counters
-        self._futures: dict[tuple[str, str], Future[None]] = {}
+        self._running: dict[Pull, _Running] = {}
         self._threads = ThreadPoolExecutor(num_threads, "chiasm-ec-pull")
 
-    def is_done(self, pull: Pull, deadline: float) -> bool:
-        """Start a pull unless it is under way; True once when it has ended well.
+    def is_done(self, pull: Pull, metadata: Mapping[str, object], deadline: float) -> bool:
+        """Start a pull unless it is under way; True once when it has ended well. The seal binds `metadata` to the pull.
+
+        How a pull ended that somebody else had started before counts only when it ended well.
 
         Raises:
             ChiasmError: It failed; asking again starts it anew.
         """
-        key = (pull.identity, pull.announcement.seal)
-        future = self._futures.get(key)
-        if future is None:
-            self._make_room()
-            self._futures[key] = future = self._threads.submit(self._run, pull, deadline)
-        if not future.done():
+        running = self._running.get(pull)
+        if running is None:
+            self._start(pull, metadata, deadline)
             return False
-        del self._futures[key]
-        error = future.exception()
+        if not running.future.done():
+            return False
+        del self._running[pull]
+        error = running.future.exception()
+        if error is None:
+            return True
+        if running.deadline < deadline:
+            self._start(pull, metadata, deadline)
+            return False
         if isinstance(error, ChiasmError):
             raise error
-        if error is not None:
-            raise TransferError("The embedding could not be taken") from error
-        return True
+        raise TransferError("The embedding could not be taken") from error
 
     def wait_any(self, timeout_s: float) -> None:
         """Return when a pull ends, at once when none is under way, or after `timeout_s`."""
-        wait([future for future in self._futures.values() if not future.done()], timeout_s, FIRST_COMPLETED)
+        pending = [running.future for running in self._running.values() if not running.future.done()]
+        wait(pending, timeout_s, FIRST_COMPLETED)
 
     def close(self) -> None:
         """Start nothing more; what is under way ends at its own deadline."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
-    def _make_room(self) -> None:
-        if len(self._futures) < _MAX_PULLS:
-            return
-        for key in [key for key, future in self._futures.items() if future.done()]:  # nobody asked how they ended
-            del self._futures[key]
-        if len(self._futures) >= _MAX_PULLS:
+    def _start(self, pull: Pull, metadata: Mapping[str, object], deadline: float) -> None:
+        if len(self._running) >= _MAX_PULLS:  # nobody asked how some have ended
+            self._running = {key: running for key, running in self._running.items() if not running.future.done()}
+        if len(self._running) >= _MAX_PULLS:
             raise OverloadedError(f"{_MAX_PULLS} embeddings are being pulled already")
+        self._running[pull] = _Running(self._threads.submit(self._run, pull, metadata, deadline), deadline)
 
-    def _run(self, pull: Pull, deadline: float) -> None:
+    def _run(self, pull: Pull, metadata: Mapping[str, object], deadline: float) -> None:
         started_at = self._clock()
         if started_at >= deadline:
             raise DeadlineExceededError("The embedding was not pulled in time")
@@ -98,7 +105,7 @@ class Pulls:
         data = fetch(said.address, said.layout.num_bytes, deadline - started_at)
         if checksum(data) != said.checksum:
             raise ChecksumMismatchError("The embedding's bytes are not those that were published")
-        self._store.put(pull.identity, said.layout, pull.metadata, data)
+        self._store.put(pull.identity, said.layout, metadata, data)
         self._counters.add("pulls")
         self._counters.add("pulled_bytes", said.layout.num_bytes)
         self._counters.add("pull_seconds", self._clock() - started_at)
