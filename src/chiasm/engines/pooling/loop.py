@@ -74,7 +74,7 @@ class PoolingLoop:
                 self._open.append(work)
                 self._condition.notify()
         if not is_alive:
-            work.on_end(_dead())
+            work.on_end(dead())
 
     def cancel(self, work: PoolingWork) -> None:
         """Drop what is not computed yet; `on_end` is not called any more unless it has been already."""
@@ -97,7 +97,7 @@ class PoolingLoop:
         finally:
             with self._condition:
                 self._is_stopping = True
-            self._fail(list(self._open), _dead())
+            self._fail(list(self._open), dead())
 
     def _next(self) -> list[tuple[PoolingWork, int]] | None:
         with self._condition:
@@ -144,5 +144,6 @@ class PoolingLoop:
             work.on_end(error)
 
 
-def _dead() -> EngineDeadError:
+def dead() -> EngineDeadError:
+    """What becomes of work for a loop that has ended."""
     return EngineDeadError("The engine has stopped", hint="Restart the server; its log says why it stopped")

@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 
 from chiasm.engines.embedded.revision import model_revision
-from chiasm.engines.pooling.loop import PoolingLoop, PoolingWork
+from chiasm.engines.pooling.loop import PoolingLoop, PoolingWork, dead
 from chiasm.engines.pooling.runner import PoolingRunner
 from chiasm.engines.pooling.tokens import InputTokenizer
 from chiasm.errors import ChiasmError, InvalidRequestError, OverloadedError, UnsupportedFeatureError
@@ -151,6 +151,8 @@ class LocalPoolingWorker:
         return UnsupportedFeatureError(f"{self._info.model} does not {what}", hint=f"It is served for: {tasks}")
 
     def _check(self, request: PoolRequest) -> None:
+        if not self._loop.is_alive:
+            raise dead()
         if request.task not in self._facts.tasks:
             raise self._not_done(request.task)
         must_be_pairs = request.task == "score"
