@@ -17,6 +17,8 @@ class WorkerInfo(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         takes_late_embeddings: It is a `LateWorker`.
+        encodes_for_others: Whether `encode` may be asked of it; a worker with the role that says no encodes only on its
+            own way to a prompt's first token.
     """
 
     version: int = CONTRACT_VERSION
@@ -29,6 +31,7 @@ class WorkerInfo(msgspec.Struct, frozen=True, kw_only=True):
     max_model_tokens: int
     takes_images: bool
     takes_late_embeddings: bool = False
+    encodes_for_others: bool = True
     model_revision: str
     processor_revision: str
     started_at_unix_s: float

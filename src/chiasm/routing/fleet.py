@@ -136,4 +136,5 @@ def _views(members: Iterable[Member]) -> Iterable[WorkerView]:
             prefill_wait_s=member.prefilling.wait_s(),
             num_decoding=member.num_decoding,
             num_waiting=member.stats.num_waiting if member.stats is not None else 0,
+            encodes_for_others=member.info.encodes_for_others,
         )

@@ -69,7 +69,8 @@ def encode_candidates(job: Job, fleet: FleetView) -> list[WorkerView]:
     """Workers that may be asked to encode; empty where the topology has each worker encode for itself."""
     if fleet.topology in ("local", "agg"):
         return []
-    able = [one for one in fleet.workers if "encode" in one.roles and one.name not in job.failed_encoders]
+    encoders = [one for one in fleet.workers if "encode" in one.roles and one.encodes_for_others]
+    able = [one for one in encoders if one.name not in job.failed_encoders]
     if fleet.topology == "auto":
         return able
     return [one for one in able if one.is_encoder_only]

@@ -20,6 +20,7 @@ class WorkerView(msgspec.Struct, frozen=True, kw_only=True):
         prefill_wait_s: Predicted time until it is through with the prompts it has.
         num_decoding: Generations past their first token, which every encode and prefill beside them slows down.
         num_waiting: Sequences that wait for a slot, by the worker's own count.
+        encodes_for_others: Whether it may be asked for embeddings.
     """
 
     name: str
@@ -28,6 +29,7 @@ class WorkerView(msgspec.Struct, frozen=True, kw_only=True):
     prefill_wait_s: float = 0.0
     num_decoding: int = 0
     num_waiting: int = 0
+    encodes_for_others: bool = True
 
     @property
     def is_encoder_only(self) -> bool:

@@ -107,6 +107,16 @@ def test_a_small_gain_is_no_reason_to_leave_the_usual_way():
     assert Adaptive().plan(job(2), fleet("auto", worker("a"), worker("b"), costs=costs)).groups
 
 
+def test_a_worker_that_encodes_only_for_itself_is_asked_for_no_embeddings():
+    whole = {"encodes_for_others": False}
+    encoder = worker("e", roles=ENCODER)
+    plan = Adaptive().plan(job(4), fleet("auto", encoder, worker("a", **whole), worker("b", **whole), costs=COSTS))
+    assert set(shares(plan)) == {"e"}
+    assert sorted(plan.fates.values()) == ["encode", "encode", "local", "local"]
+    alone = Adaptive().plan(job(4), fleet("auto", worker("a", **whole), worker("b", **whole), costs=COSTS))
+    assert alone.groups == ()
+
+
 def test_a_slow_hand_over_keeps_pictures_where_they_are_needed():
     view = fleet("auto", worker("a"), worker("b"), costs=msgspec.structs.replace(COSTS, take_s=0.2))
     assert Adaptive().plan(job(4), view).groups == ()

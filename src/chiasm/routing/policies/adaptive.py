@@ -133,6 +133,8 @@ def _groupings(job: Job, fleet: FleetView, prefill: WorkerView) -> Iterator[tupl
     tried: set[tuple[EncodeGroup, ...]] = set()
     for encoders in ([prefill, *others[:_MAX_ENCODERS]], others[:_MAX_ENCODERS]):
         groups = spread(wanted, encoders, fleet)
+        if not prefill.encodes_for_others:  # its share is what no group has
+            groups = tuple(group for group in groups if group.worker != prefill.name)
         if groups not in tried and any(group.worker != prefill.name for group in groups):
             tried.add(groups)
             yield groups, True

@@ -99,6 +99,7 @@ class VllmWorker:
             device=options.device,
             max_model_tokens=served.max_model_len,
             takes_images=model.preparer is not None,
+            encodes_for_others=options.roles == ("encode",),
             model_revision=model.revision,
             processor_revision=model.processor_revision,
             started_at_unix_s=time.time(),
