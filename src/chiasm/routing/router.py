@@ -83,12 +83,13 @@ class Router:
             for field in WorkerStats.__struct_fields__
             if field.startswith("num_")
         }
-        totals: Counter[str] = Counter(self._parts.counts)
+        totals: Counter[str] = Counter()
         for one in stats:
             totals.update(one.totals)
+        own = self._parts.counts  # workers count under some of these names, too, and do not see the whole
         sums["num_open_requests"] = self._parts.num_open
         is_healthy = bool(self.fleet.with_role("prefill") and self.fleet.with_role("decode"))
-        return WorkerStats(is_healthy=is_healthy, totals=dict(totals), **sums)
+        return WorkerStats(is_healthy=is_healthy, totals={**totals, **own}, **sums)
 
     def fleet_state(self) -> FleetState:
         """See `Fleetlike`."""
@@ -127,8 +128,7 @@ class Router:
 
     def _encoders(self, ladder: Ladder) -> list[WorkerView]:
         workers = self._parts.view().workers
-        able = [one for one in workers if "encode" in one.roles and one.encodes_for_others]
-        return [one for one in able if one.name not in ladder.failed_encoders]
+        return [one for one in workers if "encode" in one.roles and one.name not in ladder.failed_encoders]
 
 
 def _joint_info(infos: list[WorkerInfo]) -> WorkerInfo:

@@ -2,6 +2,7 @@
 
 import asyncio
 
+import msgspec
 import pytest
 
 from chiasm.errors import EngineDeadError, EngineStartError, OverloadedError, ShuttingDownError
@@ -102,6 +103,35 @@ def test_stats_are_sums():
             assert (stats.num_free_slots, stats.num_cached_blocks, stats.num_cached_embeddings) == (32, 6, 1)
             assert stats.totals["encoded_items"] == 1
             assert stats.totals["routes_agg"] == 1
+
+    run(main())
+
+
+def test_what_becomes_of_pictures_is_counted_once_though_workers_count_too():
+    async def main():
+        async with serving("agg") as fleet:
+            await outcome_of(fleet, ask("which", picture("a")))
+            before = fleet.router.stats().totals
+            worker = fleet.router.fleet.members[0].worker
+            stats = worker.stats()
+            totals = stats.totals | {"encodes_avoided_prefix": 7, "steps": 3}
+            worker.stats = lambda: msgspec.structs.replace(stats, totals=totals)
+            after = fleet.router.stats().totals
+            assert after["encodes_avoided_prefix"] == before["encodes_avoided_prefix"]
+            assert after["steps"] == 3
+
+    run(main())
+
+
+def test_the_fleet_shows_each_member():
+    async def main():
+        async with serving("e-pd") as fleet:
+            fleet.router.fleet.failed(fleet.router.fleet.members[0], "it was lost")
+            shown = fleet.router.fleet_state()
+            assert shown.topology == "e-pd"
+            assert [one.name for one in shown.members] == [one.name for one in fleet.router.fleet.members]
+            assert (shown.members[0].state, shown.members[0].reason) == ("down", "it was lost")
+            assert {one.state for one in shown.members[1:]} == {"ready"}
 
     run(main())
 
