@@ -71,7 +71,7 @@ class Page:
         await self.command("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
         await self.command("Emulation.setScrollbarsHidden", hidden=True)
         await self.command("Page.navigate", url=url)
-        await self.until("document.readyState === 'complete'")
+        await self.until(f"location.href === {url!r} && document.readyState === 'complete'")
 
     async def press(self, key, code):
         """Press and release a key."""

@@ -103,7 +103,7 @@ def _verdict(summary: CellSummary) -> Text:
     )
     for problem in client.problems:
         text.append(f"\nnot to be believed: {problem}", style="red")
-    if summary.verdict == "unstable" and summary.stability is not None:
+    if summary.stability is not None and not summary.stability.is_stable:
         text.append(
             f"\nthe server cannot keep up: latency grew by {summary.stability.growth:.1f} times its first level, "
             "and would go on growing; so there are no latencies to report",

@@ -32,11 +32,12 @@ def results_folder(output: Path | None) -> Iterator[Path]:
             yield Path(folder)
         return
     try:
-        output.mkdir(parents=True)
+        output.mkdir(parents=True, exist_ok=True)
+        is_empty = not any(output.iterdir())
     except OSError as error:
-        raise InvalidSettingError(
-            f"'{output}' cannot be made: {error.strerror}", hint="--output names a folder that is not there yet"
-        ) from error
+        raise InvalidSettingError(f"'{output}' cannot be used: {error.strerror}") from error
+    if not is_empty:
+        raise InvalidSettingError(f"'{output}' has something in it", hint="--output names a new or an empty folder")
     yield output
     typer.echo(f"Schedules, records and summaries are in {output}", err=True)
 

@@ -13,7 +13,7 @@ export function el(tag, options = {}, ...children) {
 
 export function ms(seconds) {
   const value = seconds * 1000;
-  if (value >= 10000) return `${(value / 1000).toFixed(1)} s`;
+  if (value >= 1000) return `${(value / 1000).toFixed(value >= 10000 ? 1 : 2)} s`;
   return `${value >= 100 ? value.toFixed(0) : value >= 1 ? value.toFixed(1) : value.toFixed(2)} ms`;
 }
 

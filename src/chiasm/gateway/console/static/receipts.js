@@ -76,7 +76,7 @@ function summary(receipt) {
   const outcome = receipt.outcome === "finished" ? "good" : receipt.outcome === "cancelled" ? "warn" : "bad";
   const who = el("span", { class: "who" }, el("span", { class: outcome, text: words(receipt.outcome) }));
   if (receipt.num_items) who.append(`, ${many(receipt.num_items, "picture")}`);
-  return el("summary", {}, who, stack, el("span", { class: "numbers", text: `${first}, in all ${ms(receipt.e2e_s)}` }));
+  return el("summary", {}, who, stack, el("span", { class: "numbers", text: `${first}, end ${ms(receipt.e2e_s)}` }));
 }
 
 function spoken(found) {
