@@ -1,5 +1,7 @@
 """Every topology, with real worker processes, gives the tokens of the server that has everything in one process."""
 
+import base64
+import hashlib
 import json
 import os
 import signal
@@ -26,12 +28,18 @@ PROMPTS = {
     "interleaved": ("First:", GREEN, "then:", RED, "and last:", BLUE, QUESTION),
     "six": (*(picture("yellow", "square", shift=number) for number in range(5)), RED, QUESTION),
 }
+ADMIN = ["gateway.admin_keys=['operator']"]
 TOPOLOGIES = {
     "agg": ["routing.topology=agg"],
     "e-pd": ["routing.topology=e-pd", "engine.max_step_tokens=64"],
     "e-pd, raw": ["routing.topology=e-pd", "routing.forward=raw"],
-    "e-pd over tcp": ["routing.topology=e-pd", "transfer.connector=tcp", "routing.local_encode=never"],
-    "e-p-d": ["routing.topology=e-p-d"],
+    "e-pd over tcp": [
+        "routing.topology=e-pd",
+        "transfer.connector=tcp",
+        "routing.local_encode=never",
+        "routing.overlap=always",
+    ],
+    "e-p-d": ["routing.topology=e-p-d", "routing.overlap=always", "engine.max_step_tokens=64"],
     "auto": ["routing.topology=auto"],
 }
 
@@ -82,7 +90,7 @@ def until_idle(server):
 
 @pytest.fixture(scope="module", params=TOPOLOGIES)
 def fleet(request):
-    settings = resolve(environment={}, overrides=["gateway.port=0", *TOPOLOGIES[request.param]]).settings
+    settings = resolve(environment={}, overrides=[*ADMIN, "gateway.port=0", *TOPOLOGIES[request.param]]).settings
     with background_server(settings, lambda what, share: None) as server:
         yield request.param, server
 

@@ -7,11 +7,13 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from chiasm.errors import DeadlineExceededError, MediaError
+from chiasm.errors import DeadlineExceededError, HandleExpiredError, MediaError
+from chiasm.protocol.media import LateSource
+from chiasm.protocol.worker import EncodeRequest, SupplyRequest
 from chiasm.workers.local import LocalWorker
 from tests.conditions import until
 from tests.numeric.random_models import build
-from tests.stages import ask, collect, idle, pictures, start
+from tests.stages import ask, collect, idle, pictures, staged, start
 
 FAMILIES = ("qwen3_vl", "idefics3")
 LONG = "one two three four five six seven eight nine ten " * 3
@@ -141,3 +143,45 @@ async def test_a_picture_that_never_comes_ends_by_the_deadline_and_gives_everyth
         with pytest.raises(DeadlineExceededError):
             await waiting
         await idle(worker)
+
+
+@pytest.mark.parametrize("topology", ["e-pd", "e-p-d"])
+@pytest.mark.parametrize("engine", [{}, {"max_step_tokens": 24, "prefix_cache_bytes": 0}], ids=str)
+async def test_handles_that_follow_their_prompt_give_the_same_tokens(directory, topology, engine):
+    request = replace(question(PLACES["six"]), request_id="late")
+    async with staged(directory, "agg") as whole:
+        expected = await whole.run(request)
+    async with staged(directory, topology, **engine) as stages:
+        assert stages.prefill.info.takes_late_embeddings
+        handles = {}
+        for place, item in enumerate(request.items):
+            response = await stages.encode.encode(EncodeRequest(request_id=f"e{place}", items=(item,)))
+            handles[place] = response.handles[0]
+        late = replace(request, items=tuple(replace(item, source=LateSource()) for item in request.items))
+        early = asyncio.ensure_future(supply(stages.prefill, {0: handles[0]}))  # before the request is there
+        if stages.decode is stages.prefill:
+            answering = asyncio.ensure_future(collect(stages.prefill, late))
+        else:
+            answering = asyncio.ensure_future(stages.prefilled(late))
+        await early
+        await until(lambda: tokens_ahead(stages.prefill) >= 64)
+        for place in (3, 1, 5, 2, 4):
+            await supply(stages.prefill, {place: handles[place]})
+        answer = await answering
+        if stages.decode is not stages.prefill:
+            answer = await collect(stages.decode, replace(request, kv=answer))
+        assert answer.tokens == expected.tokens
+        assert stages.prefill.stats().totals["decoded_items"] == 0
+        for worker in stages.workers:
+            await idle(worker)
+
+
+async def test_embeddings_for_nobody_are_refused_in_time(directory):
+    async with staged(directory, "e-pd") as stages:
+        (handle,) = (await stages.encode.encode(EncodeRequest(request_id="e", items=pictures(1, 1)))).handles
+        with pytest.raises(HandleExpiredError):
+            await supply(stages.prefill, {0: handle}, timeout_s=0.05)
+
+
+async def supply(worker, handles, timeout_s=60.0):
+    await worker.supply(SupplyRequest(request_id="late", handles=handles, timeout_s=timeout_s))

@@ -118,5 +118,6 @@ class LateWorker(Worker, Protocol):
 
         Raises:
             HandleExpiredError: No such generation came within `timeout_s`, or it has ended.
+            DeadlineExceededError: The same, noticed by the caller first.
         """
         ...

@@ -22,7 +22,14 @@ from chiasm.protocol.generation import (
     Usage,
 )
 from chiasm.protocol.kv import KvHandle, KvMetadata
-from chiasm.protocol.media import EmbeddingHandle, EmbeddingMetadata, InlineSource, MediaItem, SpoolSource
+from chiasm.protocol.media import (
+    EmbeddingHandle,
+    EmbeddingMetadata,
+    InlineSource,
+    LateSource,
+    MediaItem,
+    SpoolSource,
+)
 from chiasm.protocol.worker import EncodeRequest, EncodeResponse
 
 INT64 = st.integers(-(2**63), 2**63 - 1)
@@ -79,6 +86,7 @@ SOURCE = (
     st.builds(InlineSource, data=st.binary(max_size=40))
     | st.builds(SpoolSource, name=st.text(alphabet="0123456789abcxyz-", min_size=1, max_size=40), num_bytes=POSITIVE)
     | HANDLE
+    | st.builds(LateSource)
 )
 ITEM = st.builds(
     MediaItem,
