@@ -131,6 +131,29 @@ def test_the_receipt_says_which_way_a_request_went(fleet):
     assert total_s == pytest.approx(receipt["ttft_s"])
 
 
+def test_prompts_are_computed_while_later_pictures_are_encoded(fleet, served):
+    name, server = fleet
+    if name not in ("e-pd over tcp", "e-p-d"):
+        pytest.skip("its requests wait for all their pictures")
+    with client_of(server) as client, client_of(served) as other:
+        for turn in range(20):  # how the two stages meet is the machine's affair: until they do
+            shown = [picture("red", "square", shift=40 + 7 * turn + number) for number in range(6)]
+            receipt = receipt_of(client, (*shown, QUESTION))
+            total_s = sum(receipt["stages_s"].values()) + receipt["unaccounted_s"]
+            assert total_s == pytest.approx(receipt["ttft_s"])
+            if overlapping(receipt["spans"], "encode", "prefill"):
+                break
+        else:
+            raise AssertionError("no prompt was computed ahead of its pictures")
+        assert tokens(client, (*shown, QUESTION)) == tokens(other, (*shown, QUESTION))
+
+
+def overlapping(spans, *stages):
+    """Whether two stages were at work at one time."""
+    first, second = ([one for one in spans if one["stage"] == stage] for stage in stages)
+    return any(a["start_s"] < b["end_s"] and b["start_s"] < a["end_s"] for a in first for b in second)
+
+
 def test_workers_that_are_killed_come_back_and_no_request_is_lost(fleet):
     name, server = fleet
     if name != "e-p-d":
