@@ -89,6 +89,7 @@ function showState(state, receipts) {
 
 function showTotals(state) {
   const found = Object.entries(state.worker_totals).filter(([name]) => name.startsWith("encodes_"));
+  found.sort(([a], [b]) => a.includes("avoided") - b.includes("avoided") || b.localeCompare(a)); // encoded ones first
   const names = { encodes_sent: "sent to encoders", encodes_local: "encoded where prefilled" };
   const rows = found.map(([name, value]) => [names[name] ?? `avoided: ${words(name.replace("encodes_avoided_", ""))}`, value]);
   $("avoided-hint").textContent = rows.length

@@ -5,9 +5,15 @@ import { count, el, ms } from "./format.js";
 const STAGES = ["encode", "prefill", "decode"];
 const STATES = { ready: "good", starting: "warn", draining: "warn", down: "bad" };
 
+// Workers of one stage stand in its column; those of several follow below, as wide as they reach.
 export function workers(fleet) {
-  const order = (member) => `${places(member).length}-${places(member)[0] ?? 0}-${member.name}`; // narrow ones fill the rows first
-  return [...fleet.members].sort((a, b) => order(a).localeCompare(order(b), "en", { numeric: true })).map(card);
+  const members = [...fleet.members].sort((a, b) => a.name.localeCompare(b.name, "en", { numeric: true }));
+  const columns = STAGES.map((_, index) => {
+    const own = members.filter((member) => places(member).join() === String(index + 1));
+    return el("div", { class: `lane-column s${index + 1}` }, ...own.map(card));
+  });
+  const wide = members.filter((member) => places(member).length !== 1);
+  return [...columns.filter((column) => column.children.length), ...wide.map(card)];
 }
 
 function places(member) {
@@ -41,11 +47,11 @@ function figures(member) {
     rows.push(["free slots", count(stats.num_free_slots)]);
     rows.push(["cached KV blocks", count(stats.num_cached_blocks)]);
   }
-  if (stats) {
+  if (stats && (member.roles.includes("encode") || member.roles.includes("prefill"))) {
     rows.push(["cached embeddings", count(stats.num_cached_embeddings)]);
     rows.push(["held embeddings", count(stats.num_held_embeddings)]);
-    rows.push(["tensors offered", count(stats.num_offered_tensors)]);
   }
+  if (stats) rows.push(["tensors offered", count(stats.num_offered_tensors)]);
   return rows;
 }
 
