@@ -75,3 +75,11 @@ def test_cut_texts_equal_hugging_face(minilm, truncate, side):
     )
     assert (cut.is_truncated, cut.num_tokens) == (True, 20)
     np.testing.assert_allclose(cut.values, wanted.values, rtol=0, atol=1e-6)
+
+
+def test_a_text_has_the_same_bits_in_any_company(minilm):
+    """Products, attention and pooling compute a row without looking at how many there are."""
+    texts = [f"{'word ' * (n % 17)}number {n}" for n in range(60)]
+    together = minilm.values("embed", inputs(texts))
+    for text, row in list(zip(texts, together, strict=True))[::7]:
+        assert (minilm.values("embed", [TextInput(text)])[0] == row).all()

@@ -9,6 +9,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import nn
 
+from chiasm.engines.pooling.packing import packed
 from chiasm.errors import EngineStartError
 from chiasm.pooling.model_files import Activation, PoolingModel
 
@@ -36,7 +37,7 @@ def projection_head(directory: Path, model: PoolingModel) -> tuple[Head, int | N
         layer = _dense(directory / projection.folder)
         layers += [layer, _ACTIVATIONS[projection.activation]()]
         width = layer.out_features
-    return nn.Sequential(*layers).eval().requires_grad_(requires_grad=False), width
+    return _in_float32(nn.Sequential(*layers)), width
 
 
 def _dense(folder: Path) -> nn.Linear:
@@ -75,8 +76,8 @@ def answer_head(output: torch.Tensor, yes: int, no: int) -> Head:
 
     Its sigmoid is the probability of yes among yes and no: softmax over two logits is the sigmoid of their difference.
     """
-    weight = (output[yes].float() - output[no].float())[None]
-    return lambda rows: rows @ weight.T
+    weight = output[yes].float() - output[no].float()
+    return lambda rows: (rows * weight).sum(-1, keepdim=True)  # a sum per row, whatever the number of rows
 
 
 class _FirstOfRow(nn.Module):
@@ -92,4 +93,4 @@ class _FirstOfRow(nn.Module):
 
 
 def _in_float32(module: nn.Module) -> Head:
-    return module.float().eval()
+    return packed(module.float().eval().requires_grad_(requires_grad=False), torch.float32)

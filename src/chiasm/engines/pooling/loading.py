@@ -19,6 +19,7 @@ from transformers.utils import logging
 
 from chiasm.engines.pooling.attention import IMPLEMENTATION
 from chiasm.engines.pooling.heads import Head, answer_head, classification_head, projection_head
+from chiasm.engines.pooling.packing import packed
 from chiasm.errors import EngineStartError
 from chiasm.pooling.model_files import PoolingModel
 
@@ -72,7 +73,7 @@ def load_pooler(
         width = projected or config.hidden_size
     has_types = getattr(config, "type_vocab_size", 0) > 1
     offset = int(config.pad_token_id) + 1 if model.model_type in ("roberta", "xlm-roberta", "camembert") else 0
-    return LoadedPooler(backbone, head, width, has_types, offset)
+    return LoadedPooler(packed(backbone, dtype), head, width, has_types, offset)
 
 
 def _taken_pooler(backbone: Any) -> nn.Module | None:
