@@ -121,7 +121,7 @@ def _hand_over(settings: Settings) -> Iterator[Check]:
 
 def _judged(chunks: list[dict[str, Any]], *, is_packaged: bool, settings: Settings) -> Iterator[Check]:
     text = "".join(choice["delta"].get("content") or "" for chunk in chunks for choice in chunk["choices"])
-    receipt = next((chunk["chiasm"]["receipt"] for chunk in chunks if "chiasm" in chunk), {})
+    receipt: dict[str, Any] = next((chunk["chiasm"]["receipt"] for chunk in chunks if "chiasm" in chunk), {})
     attempts = (receipt.get("route") or {}).get("attempts", [])
     way = ", ".join(f"{one['stage']} on {one['worker']}: {one['outcome']}" for one in attempts)
     is_split = settings.routing.topology in ("e-pd", "e-p-d")

@@ -103,7 +103,7 @@ def test_the_decoder_is_named_and_a_missing_one_explained(monkeypatch, kernels, 
 
 
 def test_without_its_packages_the_model_is_not_tried(monkeypatch):
-    monkeypatch.setattr(checks, "_packages", lambda: iter([Check("packages", "fail", "torch is missing")]))
+    monkeypatch.setattr(checks, "_packages", lambda is_embedded: iter([Check("packages", "fail", "torch is missing")]))
     monkeypatch.setattr(checks, "_answer", lambda _: pytest.fail("tried"))
     monkeypatch.setattr(checks, "_decoder", lambda _: pytest.fail("tried"))
     assert [check.status for check in checks.run_checks(Settings())].count("fail") >= 1

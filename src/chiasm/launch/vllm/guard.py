@@ -30,7 +30,7 @@ def main() -> None:
 
 
 def _until_owner_is_gone() -> None:
-    while sys.stdin.buffer.raw.read(1):  # type: ignore[attr-defined]
+    while os.read(sys.stdin.fileno(), 1):
         pass
     os.kill(os.getpid(), signal.SIGTERM)
 
