@@ -189,6 +189,9 @@ class FakeIngest:
     def lease(self):
         return None
 
+    def num_spooled(self, identity):
+        return 0
+
     async def collect(self, references, deadline_s, clock, lease):
         self.num_open += 1
         self.started.set()

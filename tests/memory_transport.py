@@ -68,10 +68,11 @@ class MemoryTransport:
 
     def drop(self, key):
         with self._shared.lock:
-            if key in self._mine:
-                self._shared.offers.pop(key, None)
-                self._shared.num_drops += 1
-                self._mine.discard(key)
+            if key not in self._mine:
+                return False
+            self._shared.num_drops += 1
+            self._mine.discard(key)
+            return self._shared.offers.pop(key, None) is not None
 
     def close(self):
         for key in [*self._mine]:

@@ -36,6 +36,7 @@ ChiasmError
       UnsupportedModelError
     EngineStepError
     EngineDeadError
+    DeletionIncompleteError
   PluginError
   RequestCancelledError
 """
@@ -241,6 +242,13 @@ class EngineDeadError(EngineError):
     """The engine's loop has ended; every request ends with this."""
 
     code = "engine_dead"
+    retryable = True
+
+
+class DeletionIncompleteError(EngineError):
+    """Something may be left of what was to be deleted: not every worker has answered."""
+
+    code = "deletion_incomplete"
     retryable = True
 
 

@@ -154,6 +154,50 @@ def overlapping(spans, *stages):
     return any(a["start_s"] < b["end_s"] and b["start_s"] < a["end_s"] for a in first for b in second)
 
 
+def deleted(server, path):
+    headers = {"Authorization": "Bearer operator"}
+    with urllib.request.urlopen(
+        urllib.request.Request(f"{server.address}{path}", headers=headers, method="DELETE"), timeout=60
+    ) as response:
+        report = json.loads(response.read())
+    assert report["complete"]
+    return {one["worker"]: one for one in report["workers"]}
+
+
+def test_a_deleted_picture_is_gone_from_every_process_and_is_a_new_one_after_that(fleet):
+    _, server = fleet
+    shown = picture("yellow", shift=17)
+    identity = hashlib.sha256(base64.b64decode(shown.partition(",")[2])).hexdigest()
+    with client_of(server) as client:
+        asked = (shown, "Is there a circle or a square in this picture, and of what color is it?")
+        first = tokens(client, asked)
+        assert tokens(client, asked) == first
+        until_idle(server)
+        report = deleted(server, f"/admin/media/{identity}")
+        assert set(report) == {"router", *server._backend.supervisor.pids}
+        assert report["router"]["num_known"] > 0
+        for kind in ("num_embeddings", "num_blocks"):
+            assert sum(one[kind] + one["num_pending"] for one in report.values()) > 0, report
+        until(lambda: not any(found(deleted(server, f"/admin/media/{identity}"))))
+        assert receipt_of(client, asked)["stages_s"]["encode"] > 0
+        assert tokens(client, asked) == first
+        deleted(server, "/admin/tenants/anonymous/cache")
+        until(lambda: counters(server)["chiasm_worker_cached_embeddings"] == 0)
+
+
+def found(report):
+    """All that a deletion still met."""
+    kinds = ("num_embeddings", "num_offers", "num_blocks", "num_known", "num_pending")
+    return [one[kind] for one in report.values() for kind in kinds]
+
+
+def until(condition):
+    deadline_s = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline_s, "it never happened"
+        time.sleep(0.1)
+
+
 def test_workers_that_are_killed_come_back_and_no_request_is_lost(fleet):
     name, server = fleet
     if name != "e-p-d":

@@ -17,6 +17,11 @@ ANONYMOUS = "anonymous"
 """The tenant of all callers where no keys are configured."""
 
 
+def tenant_of(api_key: str) -> str:
+    """The name of the callers who send this key: the start of its SHA-256."""
+    return _tenant_id(_digest(api_key.encode()))
+
+
 class Authentication:
     """ASGI middleware, outermost, so that nothing about a path can be learnt without a key.
 
@@ -50,7 +55,11 @@ class Authentication:
         key = key.strip()
         digest = _digest(key)
         matches = [hmac.compare_digest(digest, known) for known in self._digests]  # all of them, whatever matches
-        return digest.hex()[:16] if key and any(matches) else None
+        return _tenant_id(digest) if key and any(matches) else None
+
+
+def _tenant_id(digest: bytes) -> str:
+    return digest.hex()[:16]
 
 
 def _digest(key: bytes) -> bytes:

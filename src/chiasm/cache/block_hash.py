@@ -11,6 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from chiasm.cache.label import CacheLabel
+
 BLOCK_TOKENS = 16
 
 
@@ -21,6 +23,11 @@ class MediaSpan:
     key: str
     offset: int
     num_tokens: int
+
+    @property
+    def identity(self) -> str:
+        """Of the medium."""
+        return self.key.partition(":")[0]
 
 
 def block_hashes(token_ids: NDArray[np.int64], media: Sequence[MediaSpan], namespace: str) -> list[bytes]:
@@ -42,3 +49,16 @@ def block_hashes(token_ids: NDArray[np.int64], media: Sequence[MediaSpan], names
         previous = digest.digest()
         hashes.append(previous)
     return hashes
+
+
+def block_labels(num_blocks: int, media: Sequence[MediaSpan], cache_salt: str) -> list[CacheLabel]:
+    """Labels of a prompt's blocks. Keys and values follow from all before them: a block has the media up to its end."""
+    labels, label = [], CacheLabel(cache_salt)
+    waiting = iter(media)
+    span = next(waiting, None)
+    for end in range(BLOCK_TOKENS, BLOCK_TOKENS * num_blocks + 1, BLOCK_TOKENS):
+        while span is not None and span.offset < end:
+            label = CacheLabel(cache_salt, label.media | {span.identity})
+            span = next(waiting, None)
+        labels.append(label)
+    return labels

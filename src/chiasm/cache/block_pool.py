@@ -2,7 +2,13 @@
 
 from collections import OrderedDict
 from collections.abc import Sequence
+from itertools import zip_longest
 from threading import Lock
+
+from chiasm.cache.label import CacheLabel
+from chiasm.protocol.deletion import Deletion
+
+_NO_LABEL = CacheLabel()
 
 
 class BlockPool:
@@ -17,6 +23,8 @@ class BlockPool:
         self._places: dict[bytes, int] = {}
         self._idle: OrderedDict[bytes, None] = OrderedDict()  # held and not pinned, next to leave first
         self._num_pins: dict[bytes, int] = {}
+        self._labels: dict[bytes, CacheLabel] = {}
+        self._deleted: set[bytes] = set()  # pinned, and to go when they are no longer
         self._lock = Lock()
         self.num_blocks = num_blocks
         self.num_evicted = 0
@@ -40,6 +48,8 @@ class BlockPool:
         """Keep the longest held prefix of `hashes` until `unpin`; returns its number of blocks."""
         with self._lock:
             held = self._held(hashes)
+            if self._deleted:
+                held = held[: next((i for i, key in enumerate(held) if key in self._deleted), len(held))]
             for key in held:
                 self._num_pins[key] = self._num_pins.get(key, 0) + 1
                 self._idle.pop(key, None)
@@ -52,10 +62,13 @@ class BlockPool:
                 self._num_pins[key] -= 1
                 if not self._num_pins[key]:
                     del self._num_pins[key]
-                    self._idle[key] = None
+                    if key in self._deleted:
+                        self._remove(key)
+                    else:
+                        self._idle[key] = None
 
-    def insert(self, hashes: Sequence[bytes]) -> list[tuple[int, int]]:
-        """Take places for those blocks of a prefix that are not held yet.
+    def insert(self, hashes: Sequence[bytes], labels: Sequence[CacheLabel] = ()) -> list[tuple[int, int]]:
+        """Take places for those blocks of a prefix that are not held yet. `labels` say by what they can be deleted.
 
         Returns (position in `hashes`, place) pairs to be filled by the caller at once. A prefix longer than what is
         free or not pinned keeps its start.
@@ -64,22 +77,35 @@ class BlockPool:
             kept = hashes[: self.num_blocks]
             self._touch([key for key in kept if key in self._places])
             fresh, mine = [], frozenset(kept)
-            for i, key in enumerate(kept):
+            for i, (key, label) in enumerate(zip_longest(kept, labels[: len(kept)], fillvalue=_NO_LABEL)):
+                assert isinstance(key, bytes), "no more labels than blocks"
+                self._deleted.discard(key)
                 if key not in self._places:
                     place = self._take(mine)
                     if place is None:
                         break
                     self._places[key] = place
+                    self._labels[key] = label
                     fresh.append((i, place))
             self._touch([key for key in kept if key in self._places])
             return fresh
 
+    def forget(self, deletion: Deletion) -> tuple[list[int], int]:
+        """Remove what a deletion covers; returns the places that are free now, and how many blocks are pinned.
+
+        Those are not pinned again, and go when they are unpinned.
+        """
+        with self._lock:
+            theirs = [key for key, label in self._labels.items() if label.is_covered(deletion)]
+            pinned = [key for key in theirs if key in self._num_pins]
+            self._deleted.update(pinned)
+            return [self._remove(key) for key in theirs if key not in self._num_pins], len(pinned)
+
     def clear(self) -> None:
         """Forget everything that is not pinned."""
         with self._lock:
-            while self._idle:
-                key, _ = self._idle.popitem()
-                self._free.append(self._places.pop(key))
+            for key in list(self._idle):
+                self._remove(key)
 
     def check_invariants(self) -> None:
         """Every place is either free or held once; every held block is either pinned or may leave."""
@@ -88,6 +114,8 @@ class BlockPool:
             assert places == list(range(self.num_blocks)), places
             assert {*self._idle, *self._num_pins} == {*self._places}
             assert not {*self._idle} & {*self._num_pins}
+            assert {*self._labels} == {*self._places}
+            assert self._deleted <= {*self._num_pins}
 
     def _held(self, hashes: Sequence[bytes]) -> Sequence[bytes]:
         for i, key in enumerate(hashes):
@@ -102,9 +130,18 @@ class BlockPool:
         oldest = next(iter(self._idle), None)
         if oldest is None or oldest in kept:
             return None
-        del self._idle[oldest]
+        self._remove(oldest)
         self.num_evicted += 1
-        return self._places.pop(oldest)
+        return self._free.pop()
+
+    def _remove(self, key: bytes) -> int:
+        """Free the place of a block that is not pinned."""
+        self._idle.pop(key, None)
+        self._deleted.discard(key)
+        del self._labels[key]
+        place = self._places.pop(key)
+        self._free.append(place)
+        return place
 
     def _touch(self, hashes: Sequence[bytes]) -> None:
         for key in reversed(hashes):

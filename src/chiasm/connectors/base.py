@@ -115,8 +115,8 @@ class Transport(Protocol):
         """
         ...
 
-    def drop(self, key: str) -> None:
-        """Stop offering a tensor. Harmless when it is not offered."""
+    def drop(self, key: str) -> bool:
+        """Stop offering a tensor; says whether it could still be taken until now."""
         ...
 
     def close(self) -> None:

@@ -83,9 +83,9 @@ class FaultyTransport:
         """See `Transport.release`."""
         self._inner.release(address, timeout_s=timeout_s)
 
-    def drop(self, key: str) -> None:
+    def drop(self, key: str) -> bool:
         """See `Transport.drop`."""
-        self._inner.drop(key)
+        return self._inner.drop(key)
 
     def close(self) -> None:
         """See `Transport.close`."""

@@ -75,10 +75,10 @@ class FileTransport:
         except OSError as error:
             raise TransferError(f"The tensor's file cannot be removed: {error.strerror}") from error
 
-    def drop(self, key: str) -> None:
+    def drop(self, key: str) -> bool:
         """See `Transport.drop`."""
         with self._lock:
-            self._book.remove(key)
+            return self._book.remove(key)
 
     def close(self) -> None:
         """See `Transport.close`."""

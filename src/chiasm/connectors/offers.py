@@ -93,12 +93,15 @@ class OfferBook(Generic[T]):
         offer = self._offers.get(key)
         return offer if offer is not None and offer.expires_at > self._clock() else None
 
-    def remove(self, key: str) -> None:
-        """Retire an offer. Harmless when there is none."""
+    def remove(self, key: str) -> bool:
+        """Retire an offer, if there is one; says whether it could still be taken until now."""
         offer = self._offers.pop(key, None)
-        if offer is not None:
-            self._used_bytes -= offer.num_bytes
-            self._shelf.retire(offer.value)
+        if offer is None:
+            return False
+        is_good = offer.expires_at > self._clock() and not self._shelf.is_released(offer.value)
+        self._used_bytes -= offer.num_bytes
+        self._shelf.retire(offer.value)
+        return is_good
 
     def sweep(self) -> None:
         """Retire everything that has expired or been released."""

@@ -25,3 +25,16 @@ class MediaAliases:
             raise InvalidRequestError(
                 "This uuid already names other bytes", hint="Use a new uuid for new content, or none", param=param
             )
+
+    def forget_identity(self, identity: str) -> int:
+        """Unbind all names of some bytes; returns how many there were."""
+        return self._forget([key for key, known in self._identities.items() if known == identity])
+
+    def forget_tenant(self, tenant: str) -> int:
+        """Unbind all names of a tenant; returns how many there were."""
+        return self._forget([key for key in self._identities if key[0] == tenant])
+
+    def _forget(self, keys: list[tuple[str, str]]) -> int:
+        for key in keys:
+            del self._identities[key]
+        return len(keys)

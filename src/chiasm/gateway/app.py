@@ -1,5 +1,6 @@
 """The ASGI application: which path leads where."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from starlette.applications import Starlette
@@ -8,15 +9,16 @@ from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, ExceptionHandler, Receive, Scope, Send
 
 from chiasm.asgi.auth import OPEN_PATHS, Authentication
-from chiasm.errors import ChiasmError
+from chiasm.errors import ChiasmError, InvalidSettingError
 from chiasm.gateway.console.routes import console_paths, console_routes
 from chiasm.gateway.exchange.endpoint import GenerationEndpoint
 from chiasm.gateway.openai.chat import ChatDialect
 from chiasm.gateway.openai.completions import CompletionDialect
 from chiasm.gateway.pooling.routes import pooling_app_endpoints
+from chiasm.gateway.routes.admin import ADMIN_PREFIX, AdminRoutes
 from chiasm.gateway.routes.debug import DebugRoutes
 from chiasm.gateway.routes.health import HealthRoutes
 from chiasm.gateway.routes.json_response import json_response
@@ -34,11 +36,15 @@ _POOLING = PoolingSettings()
 class _Application(Starlette):
     """Starlette, with a short way to the endpoints that answer all their own errors."""
 
-    def __init__(self, direct: dict[str, ASGIApp], **options: Any) -> None:
+    def __init__(self, direct: dict[str, ASGIApp], admin: ASGIApp | None, **options: Any) -> None:
         super().__init__(**options)
         self._direct = direct
+        self._admin = admin
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if self._admin is not None and scope["type"] == "http" and scope["path"].startswith(ADMIN_PREFIX):
+            await self._admin(scope, receive, send)
+            return
         direct = self._direct.get(scope["path"]) if scope["type"] == "http" and scope["method"] == "POST" else None
         await (super().__call__ if direct is None else direct)(scope, receive, send)
 
@@ -58,15 +64,33 @@ def create_app(
     }
     app = _Application(
         {path: Authentication(endpoint, settings.api_keys) for path, endpoint in endpoints.items()},
+        _admin_app(gateway, settings) if settings.admin_keys else None,
         routes=[*(Route(path, end, methods=["POST"]) for path, end in endpoints.items()), *_routes(gateway)],
         middleware=[
             Middleware(Authentication, api_keys=settings.api_keys, open_paths=OPEN_PATHS | console_paths())
         ],
-        exception_handlers={HTTPException: _http_fault, ChiasmError: _error, Exception: _internal},
+        exception_handlers=_HANDLERS,
     )
     app.router.redirect_slashes = False  # a path has one spelling
     app.state.gateway = gateway
     return app
+
+
+def _admin_app(gateway: Gateway, settings: GatewaySettings) -> ASGIApp:
+    """What answers below `/admin/`, to keys that open nothing else and that nothing else opens."""
+    if {*settings.admin_keys} & {*settings.api_keys}:
+        raise InvalidSettingError(
+            "gateway.admin_keys and gateway.api_keys have a key in common", hint="Give operators keys of their own"
+        )
+    admin = AdminRoutes(gateway)
+    routes = [
+        Route("/admin/tenants", admin.tenants),
+        Route("/admin/media/{sha256}", admin.medium, methods=["DELETE"]),
+        Route("/admin/tenants/{tenant}/cache", admin.tenant, methods=["DELETE"]),
+    ]
+    app = Starlette(routes=routes, exception_handlers=_HANDLERS)
+    app.router.redirect_slashes = False
+    return Authentication(app, settings.admin_keys)
 
 
 def _routes(gateway: Gateway) -> list[Route]:
@@ -101,3 +125,6 @@ async def _error(_request: Request, error: Exception) -> Response:
 
 async def _internal(_request: Request, _error: Exception) -> Response:
     return json_response(error_body(ChiasmError("Internal error")), 500)
+
+
+_HANDLERS: Mapping[Any, ExceptionHandler] = {HTTPException: _http_fault, ChiasmError: _error, Exception: _internal}

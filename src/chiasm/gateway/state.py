@@ -28,6 +28,10 @@ class Ingest(Protocol):
         """Begin to hold media in files for one request; None where items carry their bytes."""
         ...
 
+    def num_spooled(self, identity: str) -> int:
+        """Files that hold a medium's bytes for requests under way."""
+        ...
+
     async def collect(
         self, references: Sequence[MediaReference], deadline_s: float, clock: StageClock, lease: SpoolLease | None
     ) -> list[MediaItem]:

@@ -74,6 +74,10 @@ class MediaIngest:
         """Begin to hold media for one request, until it is closed; None where items carry their bytes."""
         return None if self._spool is None else self._spool.lease()
 
+    def num_spooled(self, identity: str) -> int:
+        """Files of the spool that hold a medium's bytes for requests under way."""
+        return 0 if self._spool is None else self._spool.num_files_of(identity)
+
     async def collect(
         self,
         references: Sequence[MediaReference],

@@ -60,6 +60,12 @@ class Spool:
         """Files held, those being written not included."""
         return len(self._files)
 
+    def num_files_of(self, identity: str) -> int:
+        """Files of one medium that are held."""
+        with self._lock:
+            self._expire()
+            return int(identity in self._names)
+
     @property
     def num_bytes(self) -> int:
         """Bytes of the files held and of those being written."""

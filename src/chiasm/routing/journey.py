@@ -157,10 +157,11 @@ class Journey:
         """There is a first token: from here on no other way is taken, and what is known now is remembered."""
         self._is_committed = True
         fleet, counts = self._parts.fleet, self._parts.counts
-        fleet.prefixes.served(self._prefixes, plan.prefill)
+        fleet.prefixes.served(self._prefixes, plan.prefill, self._start_s)
         counts[f"routes_{plan.path.replace('-', '_')}"] += 1
         for identity, positions in self._pictures.positions.items():
-            fleet.embeddings.held(identity, plan.prefill, self._request.cache_salt)
+            fleet.embeddings.held(identity, plan.prefill, self._request.cache_salt, self._start_s)
+            self._parts.encode.renew(self._pictures.item(identity), self._request.cache_salt)
             counts["encodes_avoided_repeat"] += len(positions) - 1
             counts[self._counter_of(identity, plan)] += 1
 

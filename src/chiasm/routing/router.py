@@ -1,11 +1,20 @@
 """A fleet that looks like one worker."""
 
+import asyncio
 from collections import Counter
 from collections.abc import AsyncGenerator
 
 import msgspec
 
-from chiasm.errors import EngineDeadError, HandleExpiredError
+from chiasm.errors import (
+    ChiasmError,
+    DeadlineExceededError,
+    EngineDeadError,
+    HandleExpiredError,
+    UnsupportedFeatureError,
+)
+from chiasm.protocol.deletion import Deleted, Deletion, Forgetful
+from chiasm.protocol.fleet import FleetState
 from chiasm.protocol.fleet import FleetState
 from chiasm.protocol.generation import GenerateEvent, GenerateRequest
 from chiasm.protocol.worker import EncodeRequest, EncodeResponse, Role, WorkerInfo, WorkerStats
@@ -15,6 +24,7 @@ from chiasm.routing.fan_out import FanOut
 from chiasm.routing.fleet import Fleet
 from chiasm.routing.health import Health
 from chiasm.routing.journey import Journey
+from chiasm.routing.member import Member
 from chiasm.routing.parts import RouterParts
 from chiasm.routing.pictures import Pictures
 from chiasm.routing.policies.base import Policy, spread
@@ -25,6 +35,7 @@ from chiasm.routing.stages.generation import GenerateStage
 from chiasm.routing.view import WorkerView
 from chiasm.settings import RoutingSettings
 
+_NAME = "router"
 _ROLES: tuple[Role, ...] = ("encode", "prefill", "decode")
 
 
@@ -119,10 +130,18 @@ class Router:
             spans=tuple(span.shifted(-start_s) for span in fan_out.spans),
         )
 
+    async def forget(self, deletion: Deletion, timeout_s: float) -> tuple[Deleted, ...]:
+        """See `Forgetful`. The first entry is the router's own; a member that fails has an entry with its error."""
+        num_known = self.fleet.embeddings.forget_all(deletion)
+        num_known += self.fleet.prefixes.forget_all(deletion, self._parts.clock.now_s())
+        members = self.fleet.members
+        answers = await asyncio.gather(*(_forgotten(member, deletion, timeout_s) for member in members))
+        return (Deleted(worker=_NAME, num_known=num_known), *(one for answer in answers for one in answer))
+
     async def aclose(self) -> None:
         """Stop; calls under way are ended and all members closed."""
         await self.health.aclose()
-        await self._parts.encode.flights.aclose()
+        await self._parts.encode.aclose()
         for member in self.fleet.members:
             await self.fleet.remove(member.name).aclose()
 
@@ -131,12 +150,26 @@ class Router:
         return [one for one in workers if "encode" in one.roles and one.name not in ladder.failed_encoders]
 
 
+async def _forgotten(member: Member, deletion: Deletion, timeout_s: float) -> tuple[Deleted, ...]:
+    """What a member has forgotten under the name by which the fleet knows it, or why that is not known."""
+    if not isinstance(member.worker, Forgetful):
+        return (Deleted(worker=member.name, error=UnsupportedFeatureError.code),)
+    try:
+        async with asyncio.timeout(timeout_s):
+            answer = await member.worker.forget(deletion, timeout_s)
+    except TimeoutError:
+        return (Deleted(worker=member.name, error=DeadlineExceededError.code),)
+    except ChiasmError as error:
+        return (Deleted(worker=member.name, error=error.code),)
+    return tuple(msgspec.structs.replace(one, worker=member.name) for one in answer)
+
+
 def _joint_info(infos: list[WorkerInfo]) -> WorkerInfo:
     """All roles that any plays, and the least of the limits of those that compute prompts and tokens."""
     speakers = [one for one in infos if "prefill" in one.roles or "decode" in one.roles] or infos
     return msgspec.structs.replace(
         speakers[0],
-        name="router",
+        name=_NAME,
         roles=tuple(role for role in _ROLES if any(role in one.roles for one in infos)),
         max_model_tokens=min(one.max_model_tokens for one in speakers),
         takes_images=any(one.takes_images for one in infos),

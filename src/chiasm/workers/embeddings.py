@@ -1,12 +1,15 @@
 """The way from a media item to a held embedding: cached, under way for somebody else, taken over, or encoded now."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Hashable, Iterable
+import time
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
+from typing import NamedTuple
 
 import msgspec
 
+from chiasm.cache.label import CacheLabel, Deletions
 from chiasm.connectors.base import ITEM_SIZE_BYTES, Buffer, check_embedding
 from chiasm.connectors.local import LocalConnector
 from chiasm.engines.embedded.encoder import Encoded, EncodeJob
@@ -16,6 +19,7 @@ from chiasm.media.decoding import PictureDecoder
 from chiasm.media.item_errors import naming_item
 from chiasm.media.prepare.base import ImagePreparer
 from chiasm.observability.receipt import StageClock
+from chiasm.protocol.deletion import Deletion
 from chiasm.protocol.media import EmbeddingHandle, MediaItem
 from chiasm.workers.flights import SingleFlight
 from chiasm.workers.transfers import TensorMover
@@ -40,6 +44,21 @@ class _Wanted:
     index: int
     item: MediaItem
 
+    @property
+    def label(self) -> CacheLabel:
+        """By what its embedding can be deleted."""
+        return CacheLabel(self.cache_salt, frozenset({self.item.identity}))
+
+    def flight(self, source: EmbeddingHandle | None) -> "_Flight":
+        """The work that brings it: taking it over from its source, or encoding it."""
+        return _Flight(self.key, source, self.label)
+
+
+class _Flight(NamedTuple):
+    key: str
+    source: EmbeddingHandle | None
+    label: CacheLabel
+
 
 class EmbeddingSource:
     """Gives items their embeddings; a distinct picture is encoded or taken over once, however many ask for it."""
@@ -51,7 +70,8 @@ class EmbeddingSource:
         self._connector = connector
         self._decoder = decoder
         self._mover = mover
-        self._flights: SingleFlight[EmbeddingHandle] = SingleFlight(lambda handle: connector.release(handle.key))
+        self._flights: SingleFlight[_Flight, EmbeddingHandle] = SingleFlight(self._landed)
+        self._deletions = Deletions()
         self.num_hits = 0
 
     @property
@@ -102,13 +122,26 @@ class EmbeddingSource:
         for handle in handles:
             self._connector.release(handle.key)
 
-    async def offer(self, handle: EmbeddingHandle, clock: StageClock) -> EmbeddingHandle:
+    def forget(self, deletion: Deletion) -> tuple[int, int]:
+        """Delete embeddings; returns how many are gone, and how many are in use or on their way, and go after that."""
+        self._deletions.add(deletion, time.perf_counter())
+        under_way = self._flights.disown(lambda flight: flight.label.is_covered(deletion))
+        num_gone, held = self._connector.forget(deletion)
+        return num_gone, len({*held, *(flight.key for flight in under_way)})
+
+    async def offer(self, handle: EmbeddingHandle, clock: StageClock, cache_salt: str) -> EmbeddingHandle:
         """Offer a held embedding to other workers; returns the handle they can take it by."""
+        label = CacheLabel(cache_salt, frozenset({handle.metadata.identity}))
         with clock.stage("transfer"):
-            offer = await self._mover.offer(handle.key, self._connector.data(handle.key))
+            offer = await self._mover.offer(handle.key, self._connector.data(handle.key), label)
         return msgspec.structs.replace(
             handle, connector=offer.connector, address=offer.address, expires_at_s=offer.expires_at_s
         )
+
+    def _landed(self, handle: EmbeddingHandle, is_wanted: bool) -> None:  # noqa: FBT001 - as `SingleFlight` calls it
+        if not is_wanted:
+            self._connector.remove(handle.key)
+        self._connector.release(handle.key)
 
     async def _get(self, wanted: _Wanted, clock: StageClock) -> EmbeddingHandle:
         with naming_item(wanted.index):
@@ -117,27 +150,27 @@ class EmbeddingSource:
                 raise UnsupportedMediaError("This model takes no pictures", hint="Serve a vision-language model.")
             source = wanted.item.source
             if isinstance(source, EmbeddingHandle):
-                flight = (wanted.key, source)
-                work = partial(self._take, source, wanted, preparer)
-                return await self._shared(flight, wanted.index, clock, "transfer", work)
+                take = partial(self._take, source, wanted, preparer)
+                return await self._shared(wanted.flight(source), wanted.index, clock, "transfer", take)
             if self._engine.encoder is None:
                 raise HandleExpiredError(  # not the caller's fault: it was thought to be covered here
                     "this worker has no embedding of it, and makes none",
                     hint="Send the handle of an embedding, or send the item to a worker with the role encode.",
                 )
-            work = partial(self._encode, wanted, preparer, clock)
-            return await self._shared(wanted.key, wanted.index, clock, "encode_queue", work)
+            encode = partial(self._encode, wanted, preparer, clock)
+            return await self._shared(wanted.flight(None), wanted.index, clock, "encode_queue", encode)
 
     async def _shared(
-        self, flight: Hashable, index: int, clock: StageClock, stage: str, work: _Work
+        self, flight: _Flight, index: int, clock: StageClock, stage: str, work: _Work
     ) -> EmbeddingHandle:
         """Wait for the work that is under way, or start it. `stage` is what waiting counts as."""
         joined_s, is_first = clock.now_s(), flight not in self._flights
         async with self._flights.join(flight, work) as handle:
             if stage == "transfer" or not is_first:
                 clock.add(stage, joined_s, clock.now_s(), index)
-            shared = self._connector.hold(handle.key)
-            assert shared is not None, "the flight holds what it published"
+            shared = self._connector.share(handle.key)  # the flight holds what it published
+            if self._deletions.cover(flight.label, clock.start):
+                self._connector.remove(handle.key)
             return shared
 
     async def _take(self, handle: EmbeddingHandle, wanted: _Wanted, preparer: ImagePreparer) -> EmbeddingHandle:

@@ -42,7 +42,7 @@ class KvExchange:
         with clock.stage("kv_transfer"):
             metadata = await asyncio.to_thread(describe_kv, prompt, kv)
             key = secrets.token_hex(16)
-            offer = await self._mover.offer(key, tensor_bytes(kv), is_fresh=True)
+            offer = await self._mover.offer(key, tensor_bytes(kv), prompt.label, is_fresh=True)
         return KvHandle(
             connector=offer.connector,
             key=key,

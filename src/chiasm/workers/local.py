@@ -13,6 +13,7 @@ from chiasm.errors import UnsupportedFeatureError
 from chiasm.media.decoding import PictureDecoder
 from chiasm.media.prepare.base import ImagePreparer
 from chiasm.observability.receipt import StageClock
+from chiasm.protocol.deletion import Deleted, Deletion
 from chiasm.protocol.generation import GenerateEvent, GenerateRequest
 from chiasm.protocol.media import EmbeddingHandle, LateSource
 from chiasm.protocol.worker import EncodeRequest, EncodeResponse, Role, SupplyRequest, WorkerInfo, WorkerStats
@@ -82,9 +83,7 @@ class LocalWorker:
             EngineStartError: The model cannot be served, or not with these roles.
         """
         chosen = check_roles(roles, has_transport=transport is not None)
-        connector = LocalConnector(
-            capacity_bytes=engine.embedding_cache_bytes, max_held_bytes=engine.max_held_embedding_bytes
-        )
+        connector = _embedding_cache(engine)
         is_fast = media.preparation == "fast"
         embedded = EmbeddedEngine(engine, directory, connector, progress, chosen, is_fast=is_fast)
         info = WorkerInfo(
@@ -177,10 +176,27 @@ class LocalWorker:
         try:
             if not self._mover.can_move:
                 return held.handles
-            offers = await asyncio.gather(*(self._embeddings.offer(one, clock) for one in held.handles.values()))
+            offers = await asyncio.gather(
+                *(self._embeddings.offer(one, clock, request.cache_salt) for one in held.handles.values())
+            )
             return {handle.key: handle for handle in offers}
         finally:
             self._embeddings.release(held.handles.values())
+
+    async def forget(self, deletion: Deletion, timeout_s: float) -> tuple[Deleted, ...]:
+        """See `Forgetful`."""
+        async with until(asyncio.get_running_loop().time() + timeout_s):
+            num_embeddings, num_used = self._embeddings.forget(deletion)
+            num_offers = await self._mover.forget(deletion)
+            num_blocks, num_pinned = await asyncio.wrap_future(self._engine.loop.forget(deletion))
+        deleted = Deleted(
+            worker=self._info.name,
+            num_embeddings=num_embeddings,
+            num_offers=num_offers,
+            num_blocks=num_blocks,
+            num_pending=num_pinned + num_used,
+        )
+        return (deleted,)
 
     async def aclose(self) -> None:
         """See `Worker`."""
@@ -189,3 +205,11 @@ class LocalWorker:
             self._generations.close()
         self._mover.close()
         self._decoder.close()
+
+
+def _embedding_cache(engine: EngineSettings) -> LocalConnector:
+    return LocalConnector(
+        capacity_bytes=engine.embedding_cache_bytes,
+        max_held_bytes=engine.max_held_embedding_bytes,
+        ttl_s=engine.embedding_ttl_s,
+    )

@@ -9,8 +9,10 @@ from dataclasses import dataclass
 from math import prod
 from typing import TypeVar
 
+from chiasm.cache.label import CacheLabel
 from chiasm.connectors.base import ITEM_SIZE_BYTES, Buffer, Transport
 from chiasm.errors import HandleExpiredError, LayoutMismatchError, TransferError
+from chiasm.protocol.deletion import Deletion
 from chiasm.protocol.kv import KvHandle
 from chiasm.protocol.media import EmbeddingHandle
 from chiasm.settings import TransferSettings
@@ -37,6 +39,7 @@ class TensorMover:
         self._transport = transport
         self._settings = settings
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="chiasm-transfer")
+        self._labels: dict[str, tuple[CacheLabel, float]] = {}  # of offers, and when they end; the first in front
         self.num_taken = 0
         self.taken_bytes = 0
 
@@ -50,16 +53,18 @@ class TensorMover:
         """Tensors that others may take now."""
         return 0 if self._transport is None else self._transport.num_offered
 
-    async def offer(self, key: str, data: Buffer, *, is_fresh: bool = False) -> Offer:
+    async def offer(self, key: str, data: Buffer, label: CacheLabel, *, is_fresh: bool = False) -> Offer:
         """Offer a copy of contiguous bytes. Raises `OverloadedError`.
 
         Args:
             key: Names the tensor.
             data: The bytes.
+            label: By what it can be deleted.
             is_fresh: Nobody else offers this key: when the caller is cancelled, the offer is withdrawn.
         """
         transport, ttl_s = self._required(), self._settings.ttl_s
         expires_at_s = time.time() + ttl_s
+        self._note(key, label)
         putting = self._threads.submit(transport.put, key, data, ttl_s=ttl_s)
         try:
             address = await asyncio.wrap_future(putting)
@@ -67,6 +72,8 @@ class TensorMover:
             if is_fresh:
                 putting.add_done_callback(lambda _: transport.drop(key))
             raise
+        if key not in self._labels:  # deleted meanwhile
+            self.drop(key)
         return Offer(transport.kind, address, expires_at_s)
 
     async def take(
@@ -110,6 +117,16 @@ class TensorMover:
         self.taken_bytes += num_bytes
         return taken
 
+    async def forget(self, deletion: Deletion) -> int:
+        """Stop offering what a deletion covers; returns how many tensors nobody can take any more."""
+        theirs = [key for key, (label, _) in self._labels.items() if label.is_covered(deletion)]
+        for key in theirs:
+            del self._labels[key]
+        if not theirs:
+            return 0
+        transport, loop = self._required(), asyncio.get_running_loop()
+        return sum(await loop.run_in_executor(self._threads, lambda: [transport.drop(key) for key in theirs]))
+
     def drop(self, key: str) -> None:
         """Stop offering a tensor, soon."""
         transport = self._required()
@@ -121,6 +138,13 @@ class TensorMover:
         self._threads.shutdown(wait=False, cancel_futures=True)
         if self._transport is not None:
             self._transport.close()
+
+    def _note(self, key: str, label: CacheLabel) -> None:
+        now = time.monotonic()
+        self._labels.pop(key, None)
+        self._labels[key] = label, now + self._settings.ttl_s
+        while (first := next(iter(self._labels))) != key and self._labels[first][1] <= now:
+            del self._labels[first]
 
     def _release(self, transport: Transport, address: str) -> None:
         """Tell the producer, soon: the tensor is here, and its user need not wait. What is not heard, expires."""

@@ -1,6 +1,6 @@
 import numpy as np
 
-from chiasm.cache.block_hash import BLOCK_TOKENS, MediaSpan, block_hashes
+from chiasm.cache.block_hash import BLOCK_TOKENS, MediaSpan, block_hashes, block_labels
 
 PICTURE = 7  # the placeholder token, the same for every picture
 
@@ -57,3 +57,12 @@ def test_the_same_rows_at_another_place_in_the_block_differ():
 
 def test_namespaces_never_meet():
     assert not set(block_hashes(prompt(64), [], "model-1")) & set(block_hashes(prompt(64), [], "model-2"))
+
+
+def test_a_block_is_labelled_with_all_media_up_to_its_end():
+    a, b = "a" * 64, "b" * 64
+    media = (MediaSpan(f"{a}:m:p", 20, 4), MediaSpan(f"{b}:m:p:ours", 31, 40))
+    found = block_labels(5, media, "ours")
+    assert [label.media for label in found] == [set(), {a, b}, {a, b}, {a, b}, {a, b}]
+    assert {label.cache_salt for label in found} == {"ours"}
+    assert [label.media for label in block_labels(2, media[:1], "")] == [set(), {a}]

@@ -6,6 +6,7 @@ import pytest
 from chiasm.connectors.base import ExpectedEmbedding, checksum
 from chiasm.connectors.local import LocalConnector
 from chiasm.errors import ChecksumMismatchError, HandleExpiredError, LayoutMismatchError, OverloadedError
+from chiasm.protocol.deletion import Deletion
 from chiasm.protocol.media import EmbeddingMetadata
 
 DATA = bytes(range(96))
@@ -47,6 +48,45 @@ def test_what_is_published_is_loaded_unchanged():
     c = connector()
     handle = c.publish(metadata(), DATA)
     assert bytes(c.load(handle, expected())) == DATA
+
+
+def test_an_embedding_is_found_in_its_own_scope_only():
+    c = connector()
+    ours, shared = c.publish(metadata(), DATA, "ours"), c.publish(metadata(), DATA)
+    assert ours.key != shared.key
+    assert c.num_stored == 2
+    assert c.forget(Deletion(cache_salt="ours")) == (0, [ours.key])
+    assert c.hold(ours.key) is None
+    assert c.hold(shared.key) is not None
+    assert bytes(c.load(ours, expected())) == DATA, "who holds it has it"
+    c.release(ours.key)
+    assert c.num_stored == 1
+
+
+def test_a_deleted_medium_goes_from_all_scopes():
+    c = connector()
+    for salt in ("", "ours"):
+        c.release(c.publish(metadata(), DATA, salt).key)
+    kept = c.publish(metadata(identity="b" * 64), DATA, "ours")
+    assert c.forget(Deletion(identity="a" * 64)) == (2, [])
+    assert c.num_stored == 1
+    c.release(kept.key)
+
+
+def test_an_embedding_leaves_memory_when_its_time_is_over():
+    now = 5.0
+    c = LocalConnector(capacity_bytes=1000, max_held_bytes=1000, ttl_s=60.0, clock=lambda: now)
+    handle = c.publish(metadata(), DATA)
+    now += 61
+    assert c.hold(handle.key) is None
+    assert c.share(handle.key) == handle, "those who made it may still hand it on"
+    c.release(handle.key)
+    assert c.num_stored == 1
+    c.release(handle.key)
+    assert c.num_stored == 0
+    c.release(c.publish(metadata(), DATA).key)
+    now += 61
+    assert c.num_stored == 0
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from chiasm.errors import (
     UnsupportedMediaError,
 )
 from chiasm.observability.receipt import Span
+from chiasm.protocol.deletion import Deleted
 from chiasm.protocol.generation import (
     ChatPrompt,
     ChoiceFinished,
@@ -99,6 +100,7 @@ class ScriptedWorker:
         self.requests: list[GenerateRequest] = []
         self.supplied: list[SupplyRequest] = []
         self.encoded: list[str] = []
+        self.deletions: list = []
         self.counts: Counter[str] = Counter()
         self.num_open = 0
         self.engine = asyncio.Lock()
@@ -134,6 +136,18 @@ class ScriptedWorker:
 
     async def aclose(self) -> None:
         self.is_closed = True
+
+    async def forget(self, deletion, timeout_s):
+        await asyncio.sleep(self.hop_s)
+        fault = self.faults.get("forget")
+        if isinstance(fault, Exception):
+            raise fault
+        if fault == "hang":
+            await asyncio.sleep(1e6)
+        self.deletions.append(deletion)
+        gone = {one for one in self.cache if deletion.identity in (None, one)}
+        self.cache -= gone
+        return (Deleted(worker="itself", num_embeddings=len(gone)),)
 
     async def encode(self, request):
         with self._open(request.request_id):

@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from chiasm.protocol.deletion import Deletion
 from chiasm.protocol.generation import (
     ChatPrompt,
     GenerateRequest,
@@ -139,9 +140,12 @@ def test_handles_are_given_out_until_shortly_before_they_expire():
         index.offered(A.identity, handle, "e")
         assert index.handle(A.identity) is handle
         assert (index.producer(A.identity), index.holders(A.identity)) == ("e", {"e"})
-        await asyncio.sleep(58.0)
+        await asyncio.sleep(54.0)
+        assert index.handle(A.identity) is handle
+        await asyncio.sleep(4.0)
         assert index.handle(A.identity) is None
-        assert (index.producer(A.identity), index.holders(A.identity)) == ("", {"e"})
+        assert index.holders(A.identity) == {"e"}
+        assert index.producer(A.identity) == "e", "who uses it still may find that it is bad"
 
     run(main())
 
@@ -157,6 +161,64 @@ def test_what_is_known_in_one_scope_is_not_known_in_another():
             assert (index.handle(A.identity, salt), index.holders(A.identity, salt)) == (None, frozenset())
             index.forget(A.identity, salt)
         assert index.handle(A.identity, "ours") is not None
+
+    run(main())
+
+
+def test_short_lives_have_short_margins():
+    async def main():
+        index = EmbeddingIndex(LoopClock())
+        index.offered(A.identity, replace(handle_of(A.identity), expires_at_s=LoopClock().unix_s() + 3.0), "e")
+        assert index.handle(A.identity) is not None
+        await asyncio.sleep(2.8)
+        assert index.handle(A.identity) is None
+
+    run(main())
+
+
+def test_an_offer_is_to_be_renewed_once_in_the_second_half_of_its_time():
+    async def main():
+        index = EmbeddingIndex(LoopClock())
+        index.offered(A.identity, handle := handle_of(A.identity), "e")
+        assert index.to_renew(A.identity) is None
+        assert index.to_renew(B.identity) is None
+        await asyncio.sleep(31.0)
+        assert index.to_renew(A.identity) == (handle, "e")
+        assert index.to_renew(A.identity) is None
+        index.offered(A.identity, handle_of(A.identity), "e")
+        await asyncio.sleep(58.0)
+        assert index.to_renew(A.identity) is None, "too late"
+
+    run(main())
+
+
+def test_what_is_deleted_is_not_known_and_work_begun_before_does_not_bring_it_back():
+    async def main():
+        clock = LoopClock()
+        index, owners = EmbeddingIndex(clock), PrefixOwners()
+        prompt = replace(chat([0, "what"], items=(A,)), cache_salt="ours")
+        other = replace(chat([0, "what"], items=(B,)), cache_salt="ours")
+        for request in (prompt, other):
+            owners.served(prefixes_of(request), "w")
+        for salt in ("ours", "theirs"):
+            index.offered(A.identity, handle_of(A.identity), "e", salt)
+        index.held(B.identity, "p", "ours")
+        begun_s = clock.now_s()
+        await asyncio.sleep(1.0)
+        assert index.forget_all(Deletion(identity=A.identity)) == 2
+        assert owners.forget_all(Deletion(identity=A.identity), clock.now_s()) == 2
+        index.offered(A.identity, handle_of(A.identity), "e", "ours", begun_s)
+        index.held(A.identity, "p", "ours", begun_s)
+        owners.served(prefixes_of(prompt), "w", begun_s)
+        assert (index.handle(A.identity, "ours"), index.holders(A.identity, "ours")) == (None, frozenset())
+        assert owners.longest(prefixes_of(prompt)) == {}
+        assert (index.holders(B.identity, "ours"), len(owners.longest(prefixes_of(other)))) == ({"p"}, 1)
+        assert index.forget_all(Deletion(cache_salt="ours")) == 1
+        await asyncio.sleep(1.0)
+        index.held(A.identity, "p", "ours", clock.now_s())
+        owners.served(prefixes_of(prompt), "w", clock.now_s())
+        assert index.holders(A.identity, "ours") == {"p"}
+        assert list(owners.longest(prefixes_of(prompt))) == ["w"]
 
     run(main())
 

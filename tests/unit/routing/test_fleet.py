@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from chiasm.errors import EngineDeadError, EngineStartError, OverloadedError, ShuttingDownError
+from chiasm.protocol.deletion import Deletion
 from chiasm.protocol.generation import TokenEvent
 from chiasm.routing.router import Router
 from chiasm.settings import RoutingSettings
@@ -62,6 +63,55 @@ def test_removing_a_member_ends_its_requests_elsewhere_and_forgets_its_caches():
             assert fleet.router.fleet.embeddings.handle(picture("a").identity) is None
             outcome = await outcome_of(fleet, ask("second", picture("a"), request_id="two"))
             assert {one[2] for one in outcome.attempts} == {"ok"}
+
+    run(main())
+
+
+def test_a_deletion_reaches_every_member_and_what_the_router_knows():
+    async def main():
+        async with serving("e-p-d") as fleet:
+            await outcome_of(fleet, ask("first", picture("a"), request_id="one"))
+            deletion = Deletion(identity=picture("a").identity)
+            router, *members = await fleet.router.forget(deletion, 5.0)
+            assert (router.worker, router.num_known) == ("router", 3)  # the embedding, the picture, the question
+            assert [one.worker for one in members] == list(fleet.workers)
+            assert sum(one.num_embeddings for one in members) == 2
+            assert all(worker.deletions == [deletion] for worker in fleet.workers.values())
+            await outcome_of(fleet, ask("first", picture("a"), request_id="two"))
+            assert sum(len(worker.encoded) for worker in fleet.workers.values()) == 2
+
+    run(main())
+
+
+def test_a_deletion_names_members_that_did_not_answer_and_reaches_the_others():
+    async def main():
+        async with serving("e-pd") as fleet:
+            fleet["e0"].faults["forget"] = EngineDeadError("gone")
+            fleet["pd0"].faults["forget"] = "hang"
+            fleet.member("pd1").mark_down("it is still asked")
+            asked = await fleet.router.forget(Deletion(cache_salt="ours"), 5.0)
+            assert {one.worker: one.error for one in asked} == {
+                "router": None,
+                "e0": "engine_dead",
+                "e1": None,
+                "pd0": "deadline_exceeded",
+                "pd1": None,
+            }
+            assert len(fleet["e1"].deletions) == 1
+
+    run(main())
+
+
+def test_a_member_that_cannot_forget_is_named():
+    async def main():
+        fleet = Fleet("agg", {})
+
+        class Forgetless:
+            info = ScriptedWorker("w", fleet.tensors).info
+
+        fleet.router.fleet.add("w", Forgetless())
+        asked = await fleet.router.forget(Deletion(cache_salt=""), 5.0)
+        assert [(one.worker, one.error) for one in asked] == [("router", None), ("w", "unsupported_feature")]
 
     run(main())
 

@@ -4,10 +4,11 @@ import asyncio
 
 import pytest
 
+from chiasm.errors import HandleExpiredError
 from chiasm.observability.receipt import attribute
 from chiasm.protocol.media import EmbeddingHandle, InlineSource
 from tests.unit.routing.fleets import TOPOLOGIES, outcome_of, serving
-from tests.unit.routing.scripted import ALL, ask, expected_answer, picture
+from tests.unit.routing.scripted import ALL, TTL_S, ask, expected_answer, picture
 from tests.unit.routing.virtual_time import run
 
 PATHS = {"agg": "agg", "auto": "agg", "e-pd": "e-pd", "e-p-d": "e-p-d"}
@@ -162,6 +163,40 @@ def test_a_handle_that_has_expired_is_not_used():
             await asyncio.sleep(3600)
             outcome = await outcome_of(fleet, ask("second", picture("a"), request_id="two"))
             assert {one.outcome for one in outcome.route.attempts} == {"ok"}
+
+    run(main())
+
+
+def test_a_picture_in_use_is_encoded_once_however_long_that_lasts():
+    async def main():
+        async with serving("e-pd") as fleet:
+            for number in range(12):
+                asked = ask(f"question {number}", picture("a"), request_id=f"r{number}")
+                assert (await outcome_of(fleet, asked)).words == expected_answer(asked)
+                await asyncio.sleep(TTL_S / 3)
+            assert len(fleet["e0"].encoded + fleet["e1"].encoded) == 1
+            producer = fleet.router.fleet.embeddings.producer(picture("a").identity)
+            renewals = [one for one in fleet[producer].ids if one.startswith("renewal-")]
+            assert 4 <= len(renewals) <= 12
+            assert not fleet.router._parts.encode._renewals
+            await asyncio.sleep(TTL_S)
+            assert fleet.router.fleet.embeddings.handle(picture("a").identity) is None, "nobody used it"
+
+    run(main())
+
+
+def test_a_renewal_that_fails_harms_nobody_and_is_not_repeated():
+    async def main():
+        async with serving("e-pd") as fleet:
+            await outcome_of(fleet, ask("first", picture("a"), request_id="r0"))
+            producer = fleet[fleet.router.fleet.embeddings.producer(picture("a").identity)]
+            producer.faults["encode"] = [HandleExpiredError("evicted"), "hang"]
+            await asyncio.sleep(TTL_S / 2 + 1)
+            for number in range(1, 4):
+                asked = ask("again", picture("a"), request_id=f"r{number}")
+                assert (await outcome_of(fleet, asked)).words == expected_answer(asked)
+            assert sum(one.startswith("renewal-") for one in producer.ids) == 1
+            producer.faults["encode"] = []
 
     run(main())
 

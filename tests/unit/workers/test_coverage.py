@@ -29,6 +29,7 @@ def prompt(num_tokens: int, *places: tuple[int, str], first_token: int = 0, name
         media=media,
         is_embedding_row=is_row,
         model_revision="m",
+        cache_salt="",
         namespace=namespace,
         hashes=tuple(block_hashes(token_ids, media, namespace)),
     )

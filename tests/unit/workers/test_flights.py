@@ -24,23 +24,37 @@ class Work:
         return "result"
 
 
-async def wait_for(flights: SingleFlight[str], work: Work) -> str:
+async def wait_for(flights: SingleFlight[str, str], work: Work) -> str:
     async with flights.join("key", work) as result:
         return result
 
 
 async def test_many_waiters_share_one_run_and_the_result_is_discarded_once():
-    discarded: list[str] = []
-    flights, work = SingleFlight(discarded.append), Work()
+    discarded: list[tuple[str, bool]] = []
+    flights, work = SingleFlight(lambda *result: discarded.append(result)), Work()
     tasks = [asyncio.create_task(wait_for(flights, work)) for _ in range(5)]
     await asyncio.sleep(0)
     work.gate.set()
     assert await asyncio.gather(*tasks) == ["result"] * 5
-    assert (work.runs, discarded, len(flights)) == (1, ["result"], 0)
+    assert (work.runs, discarded, len(flights)) == (1, [("result", True)], 0)
+
+
+async def test_a_result_that_is_disowned_reaches_its_waiters_and_may_not_be_kept():
+    discarded: list[tuple[str, bool]] = []
+    flights, work = SingleFlight(lambda *result: discarded.append(result)), Work()
+    assert flights.disown(lambda key: key == "key") == []
+    task = asyncio.create_task(wait_for(flights, work))
+    await asyncio.sleep(0)
+    assert flights.disown(lambda key: key == "other") == []
+    assert flights.disown(lambda key: key == "key") == ["key"]
+    work.gate.set()
+    assert await task == "result"
+    assert await wait_for(flights, work) == "result"
+    assert discarded == [("result", False), ("result", True)]
 
 
 async def test_a_waiter_that_leaves_does_not_end_the_work_of_the_others():
-    flights, work = SingleFlight(lambda _: None), Work()
+    flights, work = SingleFlight(lambda *_: None), Work()
     first, second = (asyncio.create_task(wait_for(flights, work)) for _ in range(2))
     await asyncio.sleep(0)
     first.cancel()
@@ -51,7 +65,7 @@ async def test_a_waiter_that_leaves_does_not_end_the_work_of_the_others():
 
 
 async def test_the_last_waiter_to_leave_cancels_the_work():
-    flights, work = SingleFlight(lambda _: None), Work()
+    flights, work = SingleFlight(lambda *_: None), Work()
     tasks = [asyncio.create_task(wait_for(flights, work)) for _ in range(2)]
     await asyncio.sleep(0)
     for task in tasks:
@@ -62,7 +76,7 @@ async def test_the_last_waiter_to_leave_cancels_the_work():
 
 
 async def test_an_error_reaches_every_waiter_and_the_next_caller_starts_anew():
-    flights, work = SingleFlight(lambda _: None), Work()
+    flights, work = SingleFlight(lambda *_: None), Work()
     work.error = RuntimeError("broken")
     work.gate.set()
     results = await asyncio.gather(*(wait_for(flights, work) for _ in range(3)), return_exceptions=True)
@@ -73,7 +87,7 @@ async def test_an_error_reaches_every_waiter_and_the_next_caller_starts_anew():
 
 
 async def test_a_caller_after_the_last_has_left_starts_anew():
-    flights, work = SingleFlight(lambda _: None), Work()
+    flights, work = SingleFlight(lambda *_: None), Work()
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.01):
             await wait_for(flights, work)

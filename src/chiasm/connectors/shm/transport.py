@@ -57,11 +57,10 @@ class ShmTransport:
             raise TransferError("The transport is closed")
         self._reader.release(address)
 
-    def drop(self, key: str) -> None:
+    def drop(self, key: str) -> bool:
         """See `Transport.drop`."""
         with self._lock:
-            if not self._is_closed:
-                self._producer.book.remove(key)
+            return not self._is_closed and self._producer.book.remove(key)
 
     def close(self) -> None:
         """See `Transport.close`."""

@@ -60,10 +60,10 @@ class TcpTransport:
             raise TransferError("The transport is closed")
         self._client.release(address, timeout_s)
 
-    def drop(self, key: str) -> None:
+    def drop(self, key: str) -> bool:
         """See `Transport.drop`."""
         with self._lock:
-            self._book.remove(key)
+            return self._book.remove(key)
 
     def close(self) -> None:
         """See `Transport.close`."""

@@ -7,13 +7,16 @@ from collections.abc import Sequence as Seq
 import numpy as np
 import torch
 
+from chiasm.cache.block_hash import block_labels
 from chiasm.cache.block_pool import BlockPool
+from chiasm.cache.label import Deletions
 from chiasm.engines.embedded.decoder.base import Decoder, DeepstackRows
 from chiasm.engines.embedded.decoder.rotary import Rotary
 from chiasm.engines.embedded.kv import PrefixBlocks, SlotKV
 from chiasm.engines.embedded.sampling.sampler import Outcome, sample
 from chiasm.engines.embedded.sequence import PlannedPrompt, Sequence
 from chiasm.errors import ChiasmError, EngineStepError
+from chiasm.protocol.deletion import Deletion
 from chiasm.protocol.generation import ChoiceFinished, TokenEvent
 from chiasm.scheduling.scheduler import Scheduler, State, Step
 from chiasm.scheduling.scheduler import Sequence as Scheduled
@@ -47,6 +50,7 @@ class EngineCore:
         )
         self._blocks = PrefixBlocks(self._kv, prefix_cache_bytes)
         self.pool = BlockPool(self._blocks.num_blocks)
+        self._deletions = Deletions()
         self.scheduler = Scheduler(num_slots=num_slots, max_step_tokens=max_step_tokens, max_waiting=max_waiting)
         self._sequences: dict[int, Sequence] = {}
         # per slot: the token to feed next, its position, and how many tokens the slot holds
@@ -94,6 +98,13 @@ class EngineCore:
         if self._sequences.get(sequence.scheduled.key) is sequence:
             self.totals["cancelled"] += 1
             self._release(sequence)
+
+    def forget(self, deletion: Deletion) -> tuple[int, int]:
+        """Delete prefix blocks, also what sequences under way would leave; returns how many went, and are pinned."""
+        self._deletions.add(deletion, time.perf_counter())
+        places, num_pinned = self.pool.forget(deletion)
+        self._blocks.scrub(places)
+        return len(places), num_pinned
 
     def close(self) -> None:
         """Give back the decoder's threads and memory. No step may follow."""
@@ -230,7 +241,11 @@ class EngineCore:
                 self._keep(sequence, sequence.prompt.hashes)
 
     def _keep(self, sequence: Sequence, hashes: Seq[bytes]) -> None:
-        self._blocks.copy_out(self.scheduler.slots.slot(sequence.scheduled.key), self.pool.insert(hashes))
+        prompt = sequence.prompt
+        if self._deletions.cover(prompt.label, sequence.tensors.begun_s):
+            return
+        labels = block_labels(len(hashes), prompt.media, prompt.cache_salt)
+        self._blocks.copy_out(self.scheduler.slots.slot(sequence.scheduled.key), self.pool.insert(hashes, labels))
 
     def _release(self, sequence: Sequence) -> None:
         del self._sequences[sequence.scheduled.key]

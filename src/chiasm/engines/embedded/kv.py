@@ -75,6 +75,10 @@ class PrefixBlocks:
         self._kv.data[:, slot, :, :, :num_tokens] = blocks.reshape(layers, two, heads, num_tokens, head_dim)
         return num_tokens
 
+    def scrub(self, places: Sequence[int]) -> None:
+        """Overwrite blocks that were deleted."""
+        self._data[torch.tensor(places, dtype=torch.int64)] = 0
+
     def copy_out(self, slot: int, filled: Sequence[tuple[int, int]]) -> None:
         """Read (block number in the sequence, place) pairs from a slot."""
         for number, place in filled:

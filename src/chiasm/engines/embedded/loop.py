@@ -5,6 +5,7 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from collections.abc import Sequence as Seq
+from concurrent.futures import Future
 
 import torch
 
@@ -12,6 +13,7 @@ from chiasm.engines.embedded.core import EngineCore
 from chiasm.engines.embedded.encoder import EncodeJob, Encoder
 from chiasm.engines.embedded.sequence import Sequence
 from chiasm.errors import ChiasmError, EngineDeadError
+from chiasm.protocol.deletion import Deletion
 from chiasm.scheduling.turns import Demand, Turn, Turns
 
 logger = logging.getLogger(__name__)
@@ -66,6 +68,17 @@ class EngineLoop:
         encoder = self._encoder
         if encoder is not None:
             self._post(lambda: encoder.cancel(job), lambda _: None)
+
+    def forget(self, deletion: Deletion) -> "Future[tuple[int, int]]":
+        """Delete prefix blocks between two steps; the result is how many went, and how many are pinned."""
+        core, future = self._core, Future[tuple[int, int]]()
+
+        def run() -> None:
+            if future.set_running_or_notify_cancel():
+                future.set_result(core.forget(deletion) if core is not None else (0, 0))
+
+        self._post(run, future.set_exception)
+        return future
 
     def stop(self, timeout_s: float = 10.0) -> None:
         """End the thread; what is still open fails with `EngineDeadError`."""

@@ -73,6 +73,7 @@ class Planner:
             media=media,
             is_embedding_row=self._embedding_rows(token_ids, rendered.images),
             model_revision=self._model_revision,
+            cache_salt=request.cache_salt,
             namespace=namespace,
             hashes=tuple(block_hashes(token_ids, media, namespace)),
         )

@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from chiasm.cache.block_hash import BLOCK_TOKENS, MediaSpan, block_hashes
+from chiasm.cache.label import CacheLabel
 from chiasm.engines.embedded.decoder.rotary import Rotary
 from chiasm.engines.embedded.families.base import PlacedImage
 from chiasm.engines.embedded.output.stream import OutputStream
@@ -33,6 +34,7 @@ class PlannedPrompt:
         media: The same places with the embeddings' keys, for the prefix hashes.
         is_embedding_row: [num_tokens], True where an embedding row replaces the token.
         model_revision: Of the model that it is planned for.
+        cache_salt: Of the request.
         namespace: What must never share KV with others: the model, and the scope of its caches.
     """
 
@@ -43,6 +45,7 @@ class PlannedPrompt:
     media: tuple[MediaSpan, ...]
     is_embedding_row: NDArray[np.bool_]
     model_revision: str
+    cache_salt: str
     namespace: str
     hashes: tuple[bytes, ...]
 
@@ -50,6 +53,11 @@ class PlannedPrompt:
     def num_tokens(self) -> int:
         """Length of the prompt."""
         return len(self.token_ids)
+
+    @property
+    def label(self) -> CacheLabel:
+        """By what its keys and values can be deleted."""
+        return CacheLabel(self.cache_salt, frozenset(span.identity for span in self.media))
 
     @property
     def reusable_hashes(self) -> tuple[bytes, ...]:
@@ -89,6 +97,7 @@ class PromptTensors:
         is_kv_wanted: Whether to keep the prompt's keys and values for another worker.
         computed_kv: Those, once the prompt is computed; same layout as `kv`.
         give_back: Frees what is kept only until all choices have their slots.
+        begun_s: When the request came (`time.perf_counter()`).
     """
 
     num_choices: int = 1
@@ -97,6 +106,7 @@ class PromptTensors:
     is_kv_wanted: bool = False
     computed_kv: torch.Tensor | None = None
     give_back: Callable[[], None] | None = None
+    begun_s: float = field(default_factory=time.perf_counter)
     _lock: Lock = field(default_factory=Lock)
 
     def admitted(self) -> None:

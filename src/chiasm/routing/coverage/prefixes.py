@@ -2,9 +2,13 @@
 
 import hashlib
 from collections.abc import Iterator, Sequence
+from math import inf
+from typing import NamedTuple
 
 import msgspec
 
+from chiasm.cache.label import CacheLabel, Deletions
+from chiasm.protocol.deletion import Deletion
 from chiasm.protocol.generation import ChatPrompt, GenerateRequest, ItemPart, TextPart, TextPrompt
 from chiasm.routing.lru import Lru
 
@@ -16,11 +20,12 @@ _MAX_OWNERS = 8
 
 
 class Prefix(msgspec.Struct, frozen=True):
-    """A start of a prompt: a hash of all in it, the characters of its text, the identities of its pictures."""
+    """A start of a prompt: a hash of all in it, characters of its text, identities of its pictures, and its scope."""
 
     key: str
     num_chars: int
     items: tuple[str, ...]
+    cache_salt: str = ""
 
 
 def prefixes_of(request: GenerateRequest) -> list[Prefix]:
@@ -36,7 +41,7 @@ def prefixes_of(request: GenerateRequest) -> list[Prefix]:
         chain = hashlib.sha256(chain + unit).digest()
         num_chars += size
         items = (*items, item) if item is not None else items
-        found.append(Prefix(chain.hex(), num_chars, items))
+        found.append(Prefix(chain.hex(), num_chars, items, request.cache_salt))
     return found
 
 
@@ -67,31 +72,53 @@ def _text_units(text: str) -> Iterator[tuple[bytes, int, str | None]]:
         yield b"text:" + chunk.encode("utf-8", "surrogatepass"), len(chunk), None
 
 
+class _Known(NamedTuple):
+    owners: tuple[str, ...]
+    prefix: Prefix
+
+
 class PrefixOwners:
     """Remembers which workers computed which start of a prompt, the last few of each."""
 
     def __init__(self, max_prefixes: int = _MAX_PREFIXES) -> None:
-        self._owners: Lru[tuple[str, ...]] = Lru(max_prefixes)
+        self._known: Lru[_Known] = Lru(max_prefixes)
+        self._deletions = Deletions()
 
     def longest(self, prefixes: Sequence[Prefix]) -> dict[str, Prefix]:
         """By worker, the longest start that it is known to have, where that is more than a role."""
         found: dict[str, Prefix] = {}
         for prefix in reversed(prefixes):
             if prefix.num_chars or prefix.items:
-                for worker in self._owners.get(prefix.key) or ():
+                known = self._known.get(prefix.key)
+                for worker in known.owners if known is not None else ():
                     found.setdefault(worker, prefix)
         return found
 
-    def served(self, prefixes: Sequence[Prefix], worker: str) -> None:
-        """A worker has computed a prompt, and with it all its starts."""
+    def served(self, prefixes: Sequence[Prefix], worker: str, begun_s: float = inf) -> None:
+        """A worker has computed a prompt, and with it all its starts, by work that began at `begun_s`."""
+        if prefixes and self._deletions.cover(_label(prefixes[-1]), begun_s):
+            return
         for prefix in prefixes:
-            owners = self._owners.get(prefix.key) or ()
+            known = self._known.get(prefix.key)
+            owners = known.owners if known is not None else ()
             if owners[:1] != (worker,):
                 owners = (worker, *(one for one in owners if one != worker))[:_MAX_OWNERS]
-            self._owners.put(prefix.key, owners)
+            self._known.put(prefix.key, _Known(owners, prefix))
 
     def forget_worker(self, worker: str) -> None:
         """Its cache is gone."""
-        for key, owners in self._owners.items():
+        for key, (owners, prefix) in self._known.items():
             if worker in owners:
-                self._owners.put(key, tuple(one for one in owners if one != worker))
+                self._known.put(key, _Known(tuple(one for one in owners if one != worker), prefix))
+
+    def forget_all(self, deletion: Deletion, now_s: float) -> int:
+        """Forget starts that a deletion covers; returns how many."""
+        self._deletions.add(deletion, now_s)
+        theirs = [key for key, known in self._known.items() if _label(known.prefix).is_covered(deletion)]
+        for key in theirs:
+            self._known.pop(key)
+        return len(theirs)
+
+
+def _label(prefix: Prefix) -> CacheLabel:
+    return CacheLabel(prefix.cache_salt, frozenset(prefix.items))

@@ -6,9 +6,10 @@ from typing import TypeVar
 import msgspec
 
 from chiasm.errors import EngineDeadError, EngineError, EngineStartError
+from chiasm.protocol.deletion import FORGET_PATH, Deleted, Deletion, decode_deleted
 from chiasm.protocol.generation import GenerateEvent, GenerateRequest, RequestFinished
 from chiasm.protocol.media import CONTRACT_VERSION
-from chiasm.protocol.wire import StreamDecoder, decode_encoded, decode_whole, encode_request, encode_supply
+from chiasm.protocol.wire import StreamDecoder, WireRequest, decode_encoded, decode_whole, encode_request, encode_supply
 from chiasm.protocol.worker import EncodeRequest, EncodeResponse, SupplyRequest, WorkerInfo, WorkerStats
 from chiasm.routing.remote.connection import WorkerConnection
 
@@ -100,6 +101,12 @@ class RemoteWorker:
         """See `LateWorker`."""
         async with self._connection.post(encode_supply(request), request.timeout_s) as channel:
             await self._connection.whole(channel)
+
+    async def forget(self, deletion: Deletion, timeout_s: float) -> tuple[Deleted, ...]:
+        """See `Forgetful`."""
+        call = WireRequest(FORGET_PATH, (msgspec.json.encode(deletion),))
+        async with self._connection.post(call, timeout_s) as channel:
+            return decode_deleted(await self._connection.whole(channel))
 
     async def aclose(self) -> None:
         """Let go of the worker, which lives on; requests still open end with `EngineDeadError`."""

@@ -1,10 +1,15 @@
 """The encode stage: one call to one encoder, checked, and remembered for others."""
 
+import asyncio
+import logging
 from collections.abc import Mapping
 from contextlib import closing
+from itertools import count
 from math import prod
 
-from chiasm.errors import LayoutMismatchError
+import msgspec
+
+from chiasm.errors import ChiasmError, LayoutMismatchError
 from chiasm.protocol.media import CONTRACT_VERSION, EmbeddingHandle, MediaItem
 from chiasm.protocol.worker import EncodeRequest, EncodeResponse, WorkerInfo
 from chiasm.routing.clock import Clock
@@ -13,6 +18,10 @@ from chiasm.routing.costs.spans import ENCODE_STAGES, busy_s, gaps
 from chiasm.routing.fleet import Fleet
 from chiasm.routing.member import Member
 from chiasm.routing.stages.flights import Delivered, Flight, Flights
+
+logger = logging.getLogger(__name__)
+_MAX_RENEWALS = 16
+_RENEWAL_TIMEOUT_S = 5.0
 
 
 class EncodeStage:
@@ -23,6 +32,8 @@ class EncodeStage:
         self._costs = costs
         self._clock = clock
         self.flights = Flights()
+        self._num_renewals = count()
+        self._renewals: set[asyncio.Task[None]] = set()
 
     def start(
         self, worker: str, items: Mapping[str, MediaItem], request_id: str, limit_s: float, cache_salt: str
@@ -33,6 +44,49 @@ class EncodeStage:
         )
         return self.flights.start(worker, tuple(items), self._call(worker, items, request), cache_salt)
 
+    def renew(self, item: MediaItem, cache_salt: str) -> None:
+        """Have an embedding that is in use offered for longer, beside all else, when half its time is over.
+
+        Its producer is asked to offer again what it has, by the handle alone: when it has it no longer, nothing is
+        encoded, and the handle expires.
+        """
+        if len(self._renewals) >= _MAX_RENEWALS:
+            return
+        offered = self._fleet.embeddings.to_renew(item.identity, cache_salt)
+        if offered is None:
+            return
+        member = next((one for one in self._fleet.with_role("encode") if one.name == offered.producer), None)
+        if member is None:
+            return
+        request = EncodeRequest(
+            request_id=f"renewal-{next(self._num_renewals)}",
+            items=(msgspec.structs.replace(item, source=offered.handle),),
+            cache_salt=cache_salt,
+            timeout_s=_RENEWAL_TIMEOUT_S,
+        )
+        task = asyncio.create_task(self._renew(member, request))
+        self._renewals.add(task)
+        task.add_done_callback(self._renewals.discard)
+
+    async def aclose(self) -> None:
+        """Cancel what is under way."""
+        renewals = list(self._renewals)
+        for task in renewals:
+            task.cancel()
+        await asyncio.gather(*renewals, return_exceptions=True)
+        await self.flights.aclose()
+
+    async def _renew(self, member: Member, request: EncodeRequest) -> None:
+        (item,), start_s = request.items, self._clock.now_s()
+        try:
+            with closing(member.patience(request.timeout_s)) as patience, patience:
+                response = await member.worker.encode(request)
+            handle = checked_handles({item.identity: item}, response, member.info)[item.identity]
+        except ChiasmError as error:
+            logger.info("Worker '%s' does not renew an embedding: %s", member.name, error.code)
+            return
+        self._fleet.embeddings.offered(item.identity, handle, member.name, request.cache_salt, start_s)
+
     async def _call(self, worker: str, items: Mapping[str, MediaItem], request: EncodeRequest) -> Delivered:
         member, costs, start_s = self._fleet.get(worker), self._costs.costs(), self._clock.now_s()
         work_s = sum(costs.encode_s(member.name, item.width * item.height) for item in items.values())
@@ -40,7 +94,7 @@ class EncodeStage:
             response = await member.worker.encode(request)
         handles = checked_handles(items, response, member.info)
         for identity, handle in handles.items():
-            self._fleet.embeddings.offered(identity, handle, member.name, request.cache_salt)
+            self._fleet.embeddings.offered(identity, handle, member.name, request.cache_salt, start_s)
         self._learn(member, items, handles, response, self._clock.now_s() - start_s)
         spans = [span.shifted(start_s) for span in response.spans]
         return Delivered(handles=handles, spans=(*spans, *gaps(spans, start_s, self._clock.now_s(), "transfer")))

@@ -9,10 +9,12 @@ from chiasm.asgi.admission import Admission
 from chiasm.asgi.auth import Authentication
 from chiasm.asgi.interruptions import Interruptions
 from chiasm.asgi.reply import json_reply
+from chiasm.protocol.deletion import FORGET_PATH, Forgetful
 from chiasm.protocol.openai.errors import encode_error, fault_body
 from chiasm.protocol.wire import CHAT_PATH, SUPPLY_PATH, TEXT_PATH
 from chiasm.protocol.worker import Worker
 from chiasm.workers.server.call import Call
+from chiasm.workers.server.forgetting import serve_deletion
 
 Reply = Callable[[Send], Awaitable[None]]
 
@@ -37,7 +39,7 @@ def create_worker_app(worker: Worker, limits: WorkerServerLimits | None = None) 
 
 
 class WorkerApp:
-    """`POST` to the two calls of the contract; `GET` `/health`, `/info` and `/stats`."""
+    """`POST` to the calls of the contract and to what deletes; `GET` `/health`, `/info` and `/stats`."""
 
     def __init__(self, worker: Worker, limits: WorkerServerLimits) -> None:
         self.worker = worker
@@ -66,6 +68,8 @@ class WorkerApp:
         is_call = path in (CHAT_PATH, TEXT_PATH) or (path == SUPPLY_PATH and self.worker.info.takes_late_embeddings)
         if is_call and method == "POST":
             await Call(self, scope, receive, send).run()
+        elif path == FORGET_PATH and method == "POST" and isinstance(self.worker, Forgetful):
+            await serve_deletion(self.worker, scope, receive, send)
         elif path in self._replies and method == "GET":
             await self._replies[path](send)
         elif is_call or path in self._replies:

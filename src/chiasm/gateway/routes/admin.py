@@ -1,0 +1,90 @@
+"""What only operators may: see who is who in caches, and delete from them, everywhere."""
+
+import re
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from chiasm.errors import DeletionIncompleteError, InvalidRequestError, UnsupportedFeatureError
+from chiasm.gateway.routes.json_response import json_response
+from chiasm.gateway.state import Gateway
+from chiasm.observability.logs import LOGGER
+from chiasm.protocol.deletion import Deleted, Deletion, Forgetful
+from chiasm.protocol.openai.errors import error_body, status_of
+from chiasm.protocol.openai.models import ErrorDetail
+
+ADMIN_PREFIX = "/admin/"
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+_TIMEOUT_S = 20.0
+
+
+class DeletionReport(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a deletion came to.
+
+    Attributes:
+        complete: Whether every worker has answered. What is pending then goes by itself, with the requests that use it.
+        workers: What each of them has deleted; those with an `error` have not said that they did.
+        num_spooled: Files with the medium's bytes that requests under way still need; they go with them.
+        num_aliases: Callers' names for the medium, or the tenant's names for media, that mean nothing any more.
+        error: There when not complete.
+    """
+
+    complete: bool
+    workers: tuple[Deleted, ...]
+    num_spooled: int
+    num_aliases: int
+    error: ErrorDetail | msgspec.UnsetType = msgspec.UNSET
+
+
+class AdminRoutes:
+    """`/admin/`, behind keys of its own."""
+
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
+
+    async def tenants(self, request: Request) -> Response:
+        """`GET /admin/tenants`: the tenants in the order of `gateway.api_keys`."""
+        scopes, settings = self._gateway.scopes, self._gateway.settings
+        tenants = [{"tenant": tenant, "api_key": number} for number, tenant in enumerate(scopes.tenants)]
+        if not settings.api_keys:
+            tenants = [{"tenant": tenant} for tenant in scopes.tenants]
+        return json_response({"cache_scope": settings.cache_scope, "tenants": tenants})
+
+    async def medium(self, request: Request) -> Response:
+        """`DELETE /admin/media/{sha256}`: whoever has sent it."""
+        identity = request.path_params["sha256"].lower()
+        if not _SHA256.fullmatch(identity):
+            raise InvalidRequestError(
+                "A medium is named by the SHA-256 of its bytes, 64 hexadecimal digits",
+                hint="'sha256sum FILE' and 'chiasm media check FILE' print it",
+            )
+        num_aliases = self._gateway.aliases.forget_identity(identity)
+        num_spooled = self._gateway.ingest.num_spooled(identity)
+        return await self._delete(Deletion(identity=identity), num_spooled, num_aliases)
+
+    async def tenant(self, request: Request) -> Response:
+        """`DELETE /admin/tenants/{tenant}/cache`: all that its requests have left."""
+        tenant = request.path_params["tenant"]
+        deletion = Deletion(cache_salt=self._gateway.scopes.own_salt_of(tenant))
+        return await self._delete(deletion, 0, self._gateway.aliases.forget_tenant(tenant))
+
+    async def _delete(self, deletion: Deletion, num_spooled: int, num_aliases: int) -> Response:
+        worker = self._gateway.worker
+        if not isinstance(worker, Forgetful):
+            raise UnsupportedFeatureError("This engine's caches cannot be deleted from")
+        deleted = await worker.forget(deletion, _TIMEOUT_S)
+        report = DeletionReport(
+            complete=not any(one.error for one in deleted),
+            workers=deleted,
+            num_spooled=num_spooled,
+            num_aliases=num_aliases,
+        )
+        LOGGER.info("Deletion by an operator: %s", "complete" if report.complete else "incomplete")
+        if report.complete:
+            return json_response(report)
+        silent = ", ".join(one.worker for one in deleted if one.error)
+        error = DeletionIncompleteError(
+            f"Not every worker said that it has deleted: {silent}", hint="Repeat this when they answer again"
+        )
+        return json_response(msgspec.structs.replace(report, error=error_body(error).error), status_of(error))
