@@ -36,6 +36,7 @@ ChiasmError
       UnsupportedModelError
     EngineStepError
     EngineDeadError
+    QuarantinedError
     DeletionIncompleteError
   PluginError
   RequestCancelledError
@@ -256,6 +257,12 @@ class PluginError(ChiasmError):
     """Code that was plugged in failed; the message names it."""
 
     code = "plugin_failed"
+
+
+class QuarantinedError(EngineError):
+    """Workers died while they had this request; it is not given to another one for a while."""
+
+    code = "request_quarantined"
 
 
 class RequestCancelledError(ChiasmError):

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from chiasm.errors import EngineDeadError, EngineStartError, ShuttingDownError
 from chiasm.protocol.media import CONTRACT_VERSION
 from chiasm.protocol.worker import Role, Worker, WorkerInfo
+from chiasm.routing.absence import Absence
 from chiasm.routing.clock import Clock
 from chiasm.routing.costs.model import StageCosts
 from chiasm.routing.coverage.embeddings import EmbeddingIndex
@@ -22,6 +23,7 @@ class Fleet:
 
     Attributes:
         members: All of them, in the order in which they joined; another tuple after each change.
+        absence: Requests that wait for a worker.
         embeddings: Where embeddings are known to be.
         prefixes: Who computed which start of a prompt last.
     """
@@ -29,6 +31,7 @@ class Fleet:
     def __init__(self, settings: RoutingSettings, clock: Clock) -> None:
         self._settings = settings
         self._clock = clock
+        self.absence = Absence(clock, settings.max_requests_waiting_for_worker)
         self._members: dict[str, Member] = {}
         self.members: tuple[Member, ...] = ()
         self.embeddings = EmbeddingIndex(clock)
@@ -43,7 +46,7 @@ class Fleet:
         if name in self._members:
             raise EngineStartError(f"There is a worker '{name}' already", hint="Give each worker a name of its own.")
         self.check(name, worker.info)
-        member = self._members[name] = Member(name, worker, self._clock)
+        member = self._members[name] = Member(name, worker, self._clock, self.absence.ended)
         self.members = tuple(self._members.values())
         logger.info("Worker '%s' joined: %s", name, ", ".join(worker.info.roles))
         return member

@@ -5,8 +5,15 @@ from contextlib import aclosing, contextmanager
 
 import msgspec
 
-from chiasm.errors import ChiasmError, EngineDeadError, HandleExpiredError, TransferError
-from chiasm.observability.receipt import Route
+from chiasm.errors import (
+    ChiasmError,
+    EngineDeadError,
+    HandleExpiredError,
+    QuarantinedError,
+    ShuttingDownError,
+    TransferError,
+)
+from chiasm.observability.receipt import Route, Span
 from chiasm.protocol.generation import GenerateEvent, GenerateRequest, RequestFinished, RouteTaken
 from chiasm.routing.coverage.prefixes import prefixes_of
 from chiasm.routing.fan_out import FanOut
@@ -16,6 +23,7 @@ from chiasm.routing.parts import RouterParts
 from chiasm.routing.passage import Passage
 from chiasm.routing.pictures import Pictures
 from chiasm.routing.plan import Plan
+from chiasm.routing.quarantine import Case
 from chiasm.routing.recovery import Ladder, StageError
 from chiasm.routing.view import Job
 
@@ -29,7 +37,8 @@ class Journey:
         self._parts = parts
         self._request = request
         self._start_s = parts.clock.now_s()
-        self._ladder = Ladder(parts.settings, parts.clock, request.timeout_s)
+        self._case = Case(parts.quarantine, request.items, request.prompt)
+        self._ladder = Ladder(parts.settings, parts.clock, request.timeout_s, self._case)
         self._prefixes = prefixes_of(request)
         self._pictures = Pictures(request.items, parts.fleet.embeddings, request.cache_salt)
         self._fan_out = FanOut(parts, request.request_id, self._pictures, self._ladder)
@@ -43,9 +52,14 @@ class Journey:
         plan: Plan | None = None
         try:
             with self._counted():
+                self._case.check()
                 while not self._is_finished:
                     job = self._job()
-                    plan = self._plan(job)
+                    try:
+                        plan = self._plan(job)
+                    except (EngineDeadError, HandleExpiredError, ShuttingDownError) as error:
+                        await self._until_somebody_returns(error)
+                        continue
                     yield RouteTaken(self._route(plan))
                     late = self._late(plan, job)
                     if plan.groups and late is None and not await self._fan_out.run(plan.groups):
@@ -53,7 +67,8 @@ class Journey:
                     async with aclosing(self._answer(plan, job, late)) as events:
                         async for event in events:
                             yield event
-        except ChiasmError:
+        except ChiasmError as error:
+            self._parts.counts["requests_quarantined"] += isinstance(error, QuarantinedError)
             if plan is not None:
                 yield RouteTaken(self._route(plan))
             raise
@@ -78,6 +93,7 @@ class Journey:
                             late.end()
                     if isinstance(event, RequestFinished):
                         self._is_finished = True
+                        self._case.served()
                         yield RouteTaken(self._route(plan))
                         event = self._with_spans(event)
                     yield event
@@ -116,6 +132,18 @@ class Journey:
                 failed_encoders=frozenset(self._ladder.failed_encoders),
             )
             return self._parts.policy.plan(again, view)
+
+    async def _until_somebody_returns(self, error: ChiasmError) -> None:
+        """Wait for a worker that may take the request. Raises `error` when none comes, or waiting would not help."""
+        start_s, until_s = self._parts.clock.now_s(), self._ladder.wait_until_s
+        if until_s <= start_s:
+            raise error
+        self._parts.counts["waits_for_worker"] += 1
+        worker = await self._parts.fleet.absence.returned(until_s)
+        self._passage.spans.append(Span("prefill_queue", start_s, self._parts.clock.now_s()))
+        if worker is None:
+            raise error
+        self._ladder.came_back(worker)
 
     def _job(self) -> Job:
         return Job(

@@ -1,6 +1,6 @@
 """One worker of the fleet, as the router sees it: its state, and what the router has under way there."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Literal
 
@@ -54,8 +54,12 @@ class Member:
         waits: What `mark_down` ends.
     """
 
-    def __init__(self, name: str, worker: Worker, clock: Clock) -> None:
+    def __init__(
+        self, name: str, worker: Worker, clock: Clock, on_ready: Callable[[str], None] = lambda _: None
+    ) -> None:
+        """Take a worker that is not proven yet. `on_ready` is called with the name whenever it becomes ready."""
         self.name = name
+        self._on_ready = on_ready
         self.worker = worker
         self.state: State = "starting"
         self.reason = ""
@@ -97,6 +101,7 @@ class Member:
         """Let it have work, unless it is to be drained."""
         if self.state != "draining":
             self.state, self.reason = "ready", ""
+            self._on_ready(self.name)
 
     def mark_leaving(self) -> None:
         """Give it no more work until a probe succeeds; what it has may finish."""

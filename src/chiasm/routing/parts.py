@@ -10,6 +10,7 @@ from chiasm.routing.costs.arrivals import Arrivals
 from chiasm.routing.costs.model import CostModel
 from chiasm.routing.fleet import Fleet
 from chiasm.routing.policies.base import Policy
+from chiasm.routing.quarantine import Quarantine
 from chiasm.routing.stages.encoding import EncodeStage
 from chiasm.routing.stages.generation import GenerateStage
 from chiasm.routing.view import FleetView
@@ -23,8 +24,11 @@ _COUNTED = (
     "encodes_avoided_in_flight",
     "encodes_avoided_repeat",
     "failed_attempts",
+    "requests_quarantined",
+    "waits_for_worker",
 )
-"""What becomes of each item of a request that reached its first token, exactly one for each; and tries that failed."""
+"""What becomes of each item of a request that reached its first token, exactly one for each; tries that failed,
+requests refused because workers died of them, and waits for workers that were down."""
 
 
 def _nothing_yet() -> Counter[str]:
@@ -38,6 +42,7 @@ class RouterParts:
     Attributes:
         counts: Totals since the start, by name.
         texts: Requests without pictures.
+        quarantine: What workers died of.
         num_open: Requests under way.
     """
 
@@ -50,7 +55,11 @@ class RouterParts:
     generate: GenerateStage
     counts: Counter[str] = field(default_factory=_nothing_yet)
     texts: Arrivals = field(default_factory=Arrivals)
+    quarantine: Quarantine = field(init=False)
     num_open: int = 0
+
+    def __post_init__(self) -> None:
+        self.quarantine = Quarantine(self.settings, self.clock)
 
     def view(self) -> FleetView:
         """The fleet as policies see it now."""

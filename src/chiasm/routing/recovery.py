@@ -14,15 +14,18 @@ from collections.abc import Collection, Mapping
 from chiasm.errors import (
     ChiasmError,
     DeadlineExceededError,
+    EngineDeadError,
     EngineStepError,
     HandleExpiredError,
     OverloadedError,
     RequestCancelledError,
     RequestError,
+    ShuttingDownError,
     TransferError,
 )
 from chiasm.observability.receipt import Attempt
 from chiasm.routing.clock import Clock
+from chiasm.routing.quarantine import Case
 from chiasm.settings import RoutingSettings
 
 MAX_GENERATE_ATTEMPTS = 2
@@ -50,8 +53,11 @@ class Ladder:
         local_only: Identities of pictures that no encoder is to be asked for again.
     """
 
-    def __init__(self, settings: RoutingSettings, clock: Clock, timeout_s: float) -> None:
+    def __init__(self, settings: RoutingSettings, clock: Clock, timeout_s: float, case: Case | None = None) -> None:
+        """Take what is left of the request's time and, where deaths are counted, what it may be suspected of."""
         self._settings = settings
+        self._case = case
+        self._wait_until_s: float | None = None
         self._clock = clock
         self._deadline_s = clock.now_s() + timeout_s
         self._tries: Counter[str] = Counter()
@@ -102,6 +108,8 @@ class Ladder:
         self.attempts.append(
             Attempt(stage=failure.stage, worker=failure.worker, outcome=failure.error.code, items=items)
         )
+        if self._case is not None and isinstance(failure.error, EngineDeadError):
+            self._case.died(failure.worker, failure.pictures if failure.stage == "encode" else ())
 
     def encode_failed(self, failure: StageError) -> None:
         """Step down for some pictures. Raises the failure's error where there is no step left."""
@@ -124,6 +132,8 @@ class Ladder:
         self._end_if_final(failure.error)
         if self._num_failed >= MAX_GENERATE_ATTEMPTS:
             raise failure.error
+        if self._case is not None:
+            self._case.check()
         self.failed.add(failure.worker)
 
     def nobody_left(self, planning: ChiasmError) -> None:
@@ -137,6 +147,24 @@ class Ladder:
             return
         is_exhausted = isinstance(planning, HandleExpiredError) and not isinstance(self._last, OverloadedError)
         raise planning if self._last is None or is_exhausted else self._last
+
+    @property
+    def wait_until_s(self) -> float:
+        """Until when the request may wait for workers that are down; past when that would not help.
+
+        It helps when nobody was there, or who was there has died or left. What failed otherwise would fail again.
+        """
+        can_help = self._last is None or isinstance(self._last, EngineDeadError | ShuttingDownError)
+        if not can_help or self.local_only:
+            return self._clock.now_s()
+        if self._wait_until_s is None:
+            self._wait_until_s = min(self._deadline_s, self._clock.now_s() + self._settings.wait_for_worker_s)
+        return self._wait_until_s
+
+    def came_back(self, worker: str) -> None:
+        """A worker is ready again: it may be asked again."""
+        self.failed.discard(worker)
+        self.failed_encoders.discard(worker)
 
     def _count_tries(self, pictures: Collection[str]) -> None:
         for identity in pictures:

@@ -140,6 +140,7 @@ class Router:
 
     async def aclose(self) -> None:
         """Stop; calls under way are ended and all members closed."""
+        self._parts.quarantine.close()
         await self.health.aclose()
         await self._parts.encode.aclose()
         for member in self.fleet.members:

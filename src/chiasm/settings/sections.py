@@ -258,6 +258,25 @@ class RoutingSettings(Section, frozen=True, kw_only=True):
     restart_backoff_s: Annotated[
         float, Meta(gt=0, description="First pause before a dead worker is started again; doubles up to 60 s.")
     ] = 0.5
+    wait_for_worker_s: Annotated[
+        float,
+        Meta(
+            ge=0,
+            description="How long a request waits for a worker while none is up for one of its stages; 0: not at all.",
+        ),
+    ] = 30.0
+    max_requests_waiting_for_worker: Annotated[
+        int,
+        Meta(
+            ge=0,
+            description="Requests that wait so at once; more get 503. They hold slots of gateway.max_running_requests.",
+        ),
+    ] = 32
+    quarantine_deaths: Annotated[
+        int,
+        Meta(ge=0, description="Workers that may die of one request or picture before it is refused; 0: no limit."),
+    ] = 2
+    quarantine_s: Annotated[float, Meta(gt=0, description="For how long deaths are held against a request.")] = 60.0
 
 
 class ObservabilitySettings(Section, frozen=True, kw_only=True):

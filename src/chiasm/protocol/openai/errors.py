@@ -35,6 +35,7 @@ STATUS = {
     "unsupported_model": 500,
     "engine_step_failed": 500,
     "engine_dead": 503,
+    "request_quarantined": 500,
     "deletion_incomplete": 502,
     "plugin_failed": 500,
     "cancelled": 499,
