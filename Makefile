@@ -56,7 +56,7 @@ format: ## Format the code and apply safe fixes
 	$(BIN)/ruff format
 
 bench: ## Measure engine, gateway and transfers, then render docs/performance.md (ARGS="engine --rounds 2" for one of them)
-	@scripts/venv embedded,bench test check
+	@scripts/venv embedded,video,bench test check
 ifdef ARGS
 	$(BIN)/python -m benchmarks $(ARGS)
 else

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from chiasm.media.check import MediaVerdict, PictureFacts
     from chiasm.media.parity import PreparationParity
     from chiasm.media.prepare.base import ImagePreparer
+    from chiasm.media.video.report import SampledVideo
     from chiasm.settings import Settings
 
 media = typer.Typer(help="Look at pictures as the server would.", no_args_is_help=True)
@@ -95,6 +96,55 @@ def parity(
         typer.echo(f"{file}: {'the same answer' if exact == fast else 'another answer'}")
         if exact != fast:
             typer.echo(f"  exact: {exact}\n  fast:  {fast}")
+
+
+@media.command()
+def frames(
+    files: Annotated[list[Path], typer.Argument(exists=True, dir_okay=False, help="Videos: MP4, MOV, WebM, MKV.")],
+    fps: Annotated[float, typer.Option(min=0.001, help="Frames per second of the video's time.")] = 2.0,
+    count: Annotated[int | None, typer.Option(min=1, help="Frames of the whole video, instead of --fps.")] = None,
+    save: Annotated[Path | None, typer.Option(file_okay=False, help="Folder to write the frames to, as PNG.")] = None,
+    config_file: ConfigFile = None,
+    overrides: Overrides = None,
+    json: Json = False,
+) -> None:
+    """Sample videos as a Qwen2-VL model's processor does, within the server's limits.
+
+    Prints codec, size, length and which frames are taken when. The exit status is 1 when a video is refused. Try:
+
+      chiasm media frames clip.mp4 --fps 1 --save frames/
+    """
+    from chiasm.errors import MediaError
+    from chiasm.media.video.report import sampled
+    from chiasm.media.video.sampling import SamplingRule
+
+    settings = resolved(config_file, overrides).settings.media
+    rule = SamplingRule(fps=None, num_frames=count) if count else SamplingRule(fps=fps)
+    rows, has_failed = [], False
+    for file in files:
+        try:
+            rows.append(sampled(file, rule, settings, save))
+        except MediaError as error:
+            has_failed = True
+            typer.echo(f"{file}: refused, {error.code}: {error}", err=True)
+    if json:
+        print_json(rows)
+    else:
+        for row in rows:
+            typer.echo("\n  ".join(_video_lines(row)))
+    if has_failed:
+        raise typer.Exit(FAILURE)
+
+
+def _video_lines(row: "SampledVideo") -> "Iterator[str]":
+    turned = "" if (row.width, row.height) == (row.stored_width, row.stored_height) else ", turned"
+    yield (
+        f"{row.file}: {row.codec} in {row.container}, {row.width}x{row.height}{turned}, {row.num_frames} frames,"
+        f" {row.duration_s:.2f} s, {row.average_fps:.3g} frames/s"
+    )
+    times = ", ".join(f"{index} ({time_s:.2f} s)" for index, time_s in zip(row.indices, row.times_s, strict=True))
+    yield f"{len(row.indices)} frames: {times}"
+    yield f"decoded in {row.cpu_s * 1000:.0f} ms CPU"
 
 
 def _answers(directory: Path, files: list[Path], question: str, settings: "Settings") -> "list[tuple[str, str]]":

@@ -58,6 +58,8 @@ class MediaSettings(Section, frozen=True, kw_only=True):
     max_request_bytes: Annotated[int, Meta(ge=1, description="Encoded bytes of all items of a request.")] = 48 * 2**20
     max_item_pixels: Annotated[int, Meta(ge=1, description="Width x height of one item, from its header.")] = 40_000_000
     max_request_pixels: Annotated[int, Meta(ge=1, description="Pixels of all items of a request.")] = 120_000_000
+    max_video_frames: Annotated[int, Meta(ge=1, description="Frames that a video may have, sampled or not.")] = 36_000
+    max_video_s: Annotated[float, Meta(gt=0, description="Length of a video.")] = 1200.0
     max_aspect_ratio: Annotated[float, Meta(ge=1, description="Longer side over shorter side.")] = 200.0
     max_visual_tokens: Annotated[int, Meta(ge=1, description="Visual tokens of all items of a request.")] = 16_384
     background: Annotated[
