@@ -246,17 +246,17 @@ class EngineDeadError(EngineError):
     retryable = True
 
 
+class PluginError(ChiasmError):
+    """Code that was plugged in failed; the message names it."""
+
+    code = "plugin_failed"
+
+
 class DeletionIncompleteError(EngineError):
     """Something may be left of what was to be deleted: not every worker has answered."""
 
     code = "deletion_incomplete"
     retryable = True
-
-
-class PluginError(ChiasmError):
-    """Code that was plugged in failed; the message names it."""
-
-    code = "plugin_failed"
 
 
 class QuarantinedError(EngineError):
