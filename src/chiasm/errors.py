@@ -36,8 +36,8 @@ ChiasmError
       UnsupportedModelError
     EngineStepError
     EngineDeadError
-    QuarantinedError
     DeletionIncompleteError
+    QuarantinedError
   PluginError
   RequestCancelledError
 """
