@@ -12,6 +12,7 @@ from chiasm.launch.members import Connect
 from chiasm.launch.model import model_directory, preparer_of, served_name
 from chiasm.launch.processes.base import Process, Spawn
 from chiasm.launch.processes.specs import WHOLE, WorkerSpec, settings_of_one, specs_of
+from chiasm.launch.server import bind
 from chiasm.launch.vllm.devices import assigned, check_split, is_encoder
 from chiasm.launch.vllm.flags import Place, arguments_of, environment_of
 from chiasm.launch.vllm.installed import InstalledVllm, installed_vllm, interpreter
@@ -70,7 +71,7 @@ class VllmCrew:
         def spawn(spec: WorkerSpec) -> Process:
             assert self._embeddings is not None, "made above"
             place = self.place(str(folder / f"{spec.name}.sock"), spool, self._embeddings)
-            environment = inherited_environment() | environment_of(settings, place)
+            environment = inherited_environment() | environment_of(spec, settings, place)
             environment |= {"VLLM_API_KEY": self._token, "PYTHONPATH": str(inside)}
             if self._installed.device == "cuda":
                 environment["CUDA_VISIBLE_DEVICES"] = self._devices[spec.name]
@@ -97,6 +98,7 @@ class VllmCrew:
             device=self._device(),
             takes_images=self.model.preparer is not None,
             needs_tower=self.model.has_deepstack,
+            kv_port=_free_port(self._settings.transfer.host),
         )
 
     def close(self) -> None:
@@ -187,6 +189,12 @@ def served_model(settings: Settings) -> ServedModel:
 
 def _listed(settings: Settings) -> Sequence[ListedWorker]:
     return read_workers(settings.vllm.workers_file) if settings.vllm.workers_file else ()
+
+
+def _free_port(host: str) -> int:
+    """A port that nobody listens on now."""
+    with bind(host, 0) as listener:
+        return int(listener.getsockname()[1])
 
 
 def _importable(folder: Path) -> Path:

@@ -10,6 +10,7 @@ from chiasm.launch.vllm.devices import is_encoder
 from chiasm.settings import Settings
 
 _NO_DOMAIN = "none.invalid"  # RFC 2606: nothing resolves there, so that a server fetches nothing
+_STRUCTURED = {"backend": "guidance", "disable_any_whitespace": True}  # the embedded engine's, as it uses it
 EC_MODULE = "chiasm.engines.vllm.ec_connector"
 
 
@@ -26,6 +27,7 @@ class Place(NamedTuple):
         takes_images: Whether the model has eyes.
         needs_tower: Whether consumers of embeddings must load the vision tower, which they never run: vLLM 0.32 takes
             no deepstack embeddings without it.
+        kv_port: Where it tells others of its keys and values.
     """
 
     python: str
@@ -37,6 +39,7 @@ class Place(NamedTuple):
     device: str
     takes_images: bool
     needs_tower: bool
+    kv_port: int
 
 
 def arguments_of(spec: WorkerSpec, settings: Settings, place: Place) -> list[str]:
@@ -47,6 +50,7 @@ def arguments_of(spec: WorkerSpec, settings: Settings, place: Place) -> list[str
     line += ["--dtype", settings.engine.dtype, "--max-model-len", str(settings.engine.max_model_tokens)]
     line += ["--max-num-seqs", str(vllm.max_running), "--generation-config", "vllm", "--disable-uvicorn-access-log"]
     line += ["--enable-prompt-tokens-details", "--enable-per-request-metrics", "--enable-prefix-caching"]
+    line += ["--structured-outputs-config", json.dumps(_STRUCTURED)]
     if vllm.max_step_tokens:
         line += ["--max-num-batched-tokens", str(vllm.max_step_tokens)]
     if _is_eager(settings, place):
@@ -57,9 +61,14 @@ def arguments_of(spec: WorkerSpec, settings: Settings, place: Place) -> list[str
     return line + list(vllm.extra_arguments) + _own_arguments(spec, settings)
 
 
-def environment_of(settings: Settings, place: Place) -> dict[str, str]:
+def environment_of(spec: WorkerSpec, settings: Settings, place: Place) -> dict[str, str]:
     """Variables that a server gets besides the ones it inherits."""
     variables = {"VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1", "HF_HUB_OFFLINE": "1"}
+    if hands_kv_over(spec):
+        host = settings.transfer.host
+        variables |= {"VLLM_NIXL_SIDE_CHANNEL_HOST": host, "VLLM_NIXL_SIDE_CHANNEL_PORT": str(place.kv_port)}
+        if place.device == "cpu":
+            variables["UCX_TLS"] = "tcp,shm,self"
     if place.device == "cpu":
         gib = max(1, -(-settings.vllm.kv_cache_bytes // 2**30))
         variables |= {"VLLM_CPU_KVCACHE_SPACE": str(gib), "VLLM_CPU_OMP_THREADS_BIND": "nobind"}
@@ -74,6 +83,11 @@ def takes_pixels(spec: WorkerSpec, settings: Settings) -> bool:
     """Whether a server may be sent pictures themselves: one that encodes, or decodes what such a one prefilled."""
     decodes_only = spec.roles == ("decode",) and settings.routing.local_encode == "fallback"
     return "encode" in spec.roles or decodes_only
+
+
+def hands_kv_over(spec: WorkerSpec) -> bool:
+    """Whether keys and values go from it to another server, or come from one."""
+    return ("prefill" in spec.roles) != ("decode" in spec.roles)
 
 
 def _is_eager(settings: Settings, place: Place) -> bool:
@@ -113,10 +127,9 @@ def _transfer(spec: WorkerSpec, settings: Settings, place: Place) -> list[str]:
         line += ["--ec-transfer-config", json.dumps(_ec(role, settings, place))]
     if is_encoder(spec):
         line.append("--mm-encoder-only")
-    if "prefill" in spec.roles and "decode" not in spec.roles:
-        line += ["--kv-transfer-config", json.dumps(_kv("kv_producer", settings, place))]
-    if spec.roles == ("decode",):
-        line += ["--kv-transfer-config", json.dumps(_kv("kv_consumer", settings, place))]
+    if hands_kv_over(spec):
+        role = "kv_producer" if "prefill" in spec.roles else "kv_consumer"
+        line += ["--kv-transfer-config", json.dumps(_kv(role, settings, place))]
     return line
 
 

@@ -9,12 +9,15 @@ from chiasm.launch.vllm.crew import vllm_specs
 from chiasm.launch.vllm.flags import Place, arguments_of, environment_of
 from chiasm.settings import MediaSettings, RoutingSettings, Settings, TransferSettings, VllmSettings
 
+SPEC = vllm_specs(RoutingSettings())[0]
+
 
 def place(**fields):
     known = {
         "python": "python", "directory": Path("/m"), "served_name": "m", "socket": "/s", "spool": Path("/spool"),
         "embeddings": Path("/ec"), "device": "cpu", "takes_images": True,
         "needs_tower": False,
+        "kv_port": 5000,
     }  # fmt: skip
     return Place(**(known | fields))
 
@@ -146,6 +149,15 @@ def test_what_the_operator_adds_comes_last_and_only_where_it_belongs():
 
 def test_on_cpu_memory_for_keys_and_values_is_whole_gibibytes():
     settings = Settings(vllm=VllmSettings(kv_cache_bytes=2**30 + 1))
-    assert environment_of(settings, place())["VLLM_CPU_KVCACHE_SPACE"] == "2"
-    assert environment_of(Settings(), place())["VLLM_CPU_KVCACHE_SPACE"] == "1"
-    assert "VLLM_CPU_KVCACHE_SPACE" not in environment_of(settings, place(device="cuda"))
+    assert environment_of(SPEC, settings, place())["VLLM_CPU_KVCACHE_SPACE"] == "2"
+    assert environment_of(SPEC, Settings(), place())["VLLM_CPU_KVCACHE_SPACE"] == "1"
+    assert "VLLM_CPU_KVCACHE_SPACE" not in environment_of(SPEC, settings, place(device="cuda"))
+
+
+def test_servers_that_hand_keys_and_values_over_have_a_port_for_it():
+    settings = Settings(routing=RoutingSettings(topology="e-p-d"))
+    found = {spec.name: environment_of(spec, settings, place()) for spec in vllm_specs(settings.routing)}
+    ports = {name: variables.get("VLLM_NIXL_SIDE_CHANNEL_PORT") for name, variables in found.items()}
+    assert ports == {"encode-0": None, "prefill-0": "5000", "decode-0": "5000"}
+    assert found["decode-0"]["UCX_TLS"] == "tcp,shm,self"
+    assert "VLLM_NIXL_SIDE_CHANNEL_PORT" not in environment_of(SPEC, settings, place())
