@@ -12,6 +12,7 @@ COMMANDS = {
     "gateway_alone": "the gateway beside other fronts, before a worker that answers at once",
     "gateway_tax": "what HTTP adds to the engine",
     "media": "decoding and preparing pictures against Pillow with transformers, and OpenCV",
+    "pooling": "pairs a second of a reranker, against transformers, sentence-transformers, infinity-emb and vLLM",
     "soak": "requests without end, with faults and clients that leave",
     "vllm_ec": "handing an embedding from one vLLM server to another, against vLLM's example connector",
     "vllm_failures": "embeddings that go wrong between vLLM servers, with vLLM's example connector and Chiasm's",
