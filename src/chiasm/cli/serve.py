@@ -103,7 +103,7 @@ def _serve(settings: "Settings", *, as_json: bool) -> None:
     from chiasm.launch.local import serve as serve_until_stopped
     from chiasm.observability.logs import configure_logging
 
-    configure_logging(settings.observability.log_level)
+    configure_logging(settings.observability.log_level, settings.observability.log_format)
     started_s = time.perf_counter()
     loading = LoadingLine()
 

@@ -63,7 +63,7 @@ def _serve(settings: "Settings", spec: "WorkerSpec", *, as_json: bool) -> None:
     from chiasm.launch.worker import serve_worker
     from chiasm.observability.logs import configure_logging
 
-    configure_logging(settings.observability.log_level)
+    configure_logging(settings.observability.log_level, settings.observability.log_format)
     started_s = time.perf_counter()
     loading = LoadingLine()
 

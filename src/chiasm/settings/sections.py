@@ -287,6 +287,9 @@ class ObservabilitySettings(Section, frozen=True, kw_only=True):
     log_level: Annotated[
         Literal["debug", "info", "warning", "error"], Meta(description="Least severe line logged.")
     ] = "info"
+    log_format: Annotated[
+        Literal["text", "json"], Meta(description="Lines for people, or one JSON object a line.")
+    ] = "text"
 
 
 class Settings(Section, frozen=True, kw_only=True):

@@ -1,6 +1,8 @@
 """One line a request."""
 
+import json
 import logging
+import re
 
 import pytest
 
@@ -53,3 +55,24 @@ def test_configuring_twice_writes_once(capsys):
     configure_logging("info")
     LOGGER.info("once")
     assert capsys.readouterr().err.count("once") == 1
+
+
+def test_lines_of_json_have_the_requests_fields(capsys):
+    configure_logging("info", "json")
+    log_receipt("chat", RECEIPT)
+    LOGGER.warning("two\nlines of %s", "text")
+    first, second = (json.loads(line) for line in capsys.readouterr().err.splitlines())
+    assert (first["request"], first["outcome"], first["ttft_s"], first["level"]) == ("r-1", "finished", 0.25, "info")
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", first["time"])
+    assert (second["message"], second["logger"]) == ("two\nlines of text", "chiasm")
+    assert "request" not in second
+
+
+def test_a_traceback_stays_on_one_line(capsys):
+    configure_logging("info", "json")
+    try:
+        _ = 1 / 0
+    except ZeroDivisionError:
+        LOGGER.exception("broken")
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "ZeroDivisionError" in json.loads(line)["traceback"]

@@ -22,7 +22,7 @@ def main() -> None:
     report = _Reports()
     owner = os.fdopen(os.dup(sys.stdin.fileno()), "rb", buffering=0)  # a thread in a buffer spoils the end
     order = msgspec.json.decode(owner.readline(), type=Order)
-    configure_logging(order.settings.observability.log_level)
+    configure_logging(order.settings.observability.log_level, order.settings.observability.log_format)
     stop = _Stop()
     threading.Thread(target=_until_owner_is_gone, args=(owner, stop), daemon=True).start()
     try:
