@@ -36,6 +36,7 @@ class PictureDecoder:
         self._decode: _Decode = ProcessPool(settings) if settings.decoder == "processes" else _Here(settings)
         self._pixels = PixelBudget(settings.max_decoding_pixels)
         self._pool = ThreadPoolExecutor(settings.decode_threads, thread_name_prefix="chiasm-decode")
+        self.num_decoding = 0
         self.num_decoded = 0
         self.num_failed = 0
 
@@ -64,7 +65,12 @@ class PictureDecoder:
         """
         assert not isinstance(item.source, EmbeddingHandle | LateSource)  # an embedding: there is nothing to decode
         loop = asyncio.get_running_loop()
-        share = await self._pixels.acquire(item.width * item.height)
+        self.num_decoding += 1
+        try:
+            share = await self._pixels.acquire(item.width * item.height)
+        except BaseException:
+            self.num_decoding -= 1
+            raise
 
         def finish(future: Future[PreparedImage]) -> None:  # called once, also when the work never began
             with suppress(RuntimeError):  # the loop is closed: nobody waits for pixels any more
@@ -74,6 +80,7 @@ class PictureDecoder:
             future = self._pool.submit(self._decode.decode, item, preparer, clock, index)
         except RuntimeError:  # closed meanwhile
             self._pixels.release(share)
+            self.num_decoding -= 1
             raise
         future.add_done_callback(finish)
         return await asyncio.wrap_future(future)
@@ -85,6 +92,7 @@ class PictureDecoder:
 
     def _finish(self, share: int, future: Future[PreparedImage]) -> None:
         self._pixels.release(share)
+        self.num_decoding -= 1
         if not future.cancelled():
             self.num_decoded += future.exception() is None
             self.num_failed += future.exception() is not None

@@ -6,6 +6,7 @@ the headers, and whether anything must be decoded at all is decided with the ide
 
 import asyncio
 import logging
+import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -35,7 +36,9 @@ __all__ = ["MediaIngest", "MediaReference"]
 
 logger = logging.getLogger(__name__)
 _Result = TypeVar("_Result")
-_Loaded = tuple[bytes, str | None, tuple[str, Header]]
+_Checked = tuple[str, Header, float]
+"""Identity, header, and the seconds that both took."""
+_Loaded = tuple[bytes, str | None, _Checked]
 
 
 class _Wanted(msgspec.Struct, frozen=True):
@@ -93,7 +96,7 @@ class MediaIngest:
         Args:
             references: As they stand in the request.
             deadline_s: Seconds that are left of the request's deadline.
-            clock: Gets a 'fetch' span for each item that is not a repetition.
+            clock: Gets the spans 'fetch' and, inside of it, 'check' for each item that is not a repetition.
             lease: Holds the files of the items; without one, items carry their bytes.
 
         Raises:
@@ -135,7 +138,11 @@ class MediaIngest:
     ) -> MediaItem:
         span = nullcontext() if clock is None else clock.stage("fetch", wanted.index)
         with naming_item(wanted.index, wanted.param), span:
-            data, label, (identity, header) = await self._load(wanted.source, EarlyLook(budget, wanted.position))
+            data, label, (identity, header, check_s) = await self._load(
+                wanted.source, EarlyLook(budget, wanted.position)
+            )
+            if clock is not None:
+                clock.add("check", clock.now_s() - check_s, clock.now_s(), wanted.index)
             budget.take_bytes(wanted.position, len(data))
             budget.take_picture(wanted.position, header)
             source = InlineSource(data) if lease is None else await self._in_pool(lease.hold, identity, data)
@@ -171,8 +178,9 @@ def _decoded(source: DataUrl, max_bytes: int) -> _Loaded:
     return data, source.label, _inspect(data)
 
 
-def _inspect(data: bytes) -> tuple[str, Header]:
-    return content_identity(data), read_header(data)
+def _inspect(data: bytes) -> _Checked:
+    started = time.perf_counter()
+    return content_identity(data), read_header(data), time.perf_counter() - started
 
 
 def _first_failure(failures: BaseExceptionGroup[BaseException]) -> BaseException:

@@ -1,6 +1,6 @@
 """Metric names, each with its unit, and where they are counted. One registry per application, so tests do not share."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TypeVar, cast
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
@@ -8,9 +8,12 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from chiasm.observability.receipt import Receipt
+from chiasm.observability.receipt import Receipt, Span
 
 _LATENCY_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.2, 0.3, 0.5, 0.75, 1, 1.5, 2, 3, 5, 7.5, 10, 20, 30, 60, 120)
+_MEDIA_STAGES = frozenset({"fetch", "check", "decode_media", "prepare"})
+_SIZES = (("small", 500_000), ("medium", 4_000_000), ("large", float("inf")))
+"""Names of pictures of up to so many pixels."""
 
 Levels = Callable[[], Mapping[str, float]]
 Labelled = TypeVar("Labelled", Counter, Histogram)
@@ -32,7 +35,12 @@ class GatewayMetrics:
         self._ended = self._counter("requests", "Requests that ended.", ["endpoint", "outcome"])
         self._ttft_s = self._histogram("ttft_seconds", "Arrival to first token.", ["endpoint"])
         self._e2e_s = self._histogram("e2e_seconds", "Arrival to end of finished requests.", ["endpoint"])
-        self._stage_s = self._histogram("stage_seconds", "Time to first token, or to the answer, charged to a stage.", ["stage"])
+        self._stage_s = self._histogram(
+            "stage_seconds", "Time to first token, or to the answer, charged to a stage.", ["stage"]
+        )
+        self._media_s = self._histogram(
+            "media_seconds", "Time of one medium in a stage, by format and size.", ["stage", "format", "size"]
+        )
         self._items = self._counter("media_items", "Media items of requests.")
         self._prompt_tokens = self._counter("prompt_tokens", "Prompt tokens of finished requests.")
         self._visual_tokens = self._counter("visual_tokens", "Of the prompt tokens, those of pictures.")
@@ -64,6 +72,14 @@ class GatewayMetrics:
         ):
             if count:
                 counter.inc(count)
+
+    def media(self, spans: Iterable[Span], media: Sequence[tuple[str, int]]) -> None:
+        """Count what a request's media took. `media` are their formats and pixels, in the request's order."""
+        for span in spans:
+            if span.stage in _MEDIA_STAGES and span.item is not None and span.item < len(media):
+                kind, num_pixels = media[span.item]
+                size = next(name for name, most in _SIZES if num_pixels <= most)
+                self._child(self._media_s, span.stage, kind, size).observe(span.end_s - span.start_s)
 
     def totals(self) -> dict[str, float]:
         """The counters, without their prefix and summed over labels."""

@@ -50,6 +50,8 @@ class WorkerStats(msgspec.Struct, frozen=True, kw_only=True):
     num_open_requests: int
     num_pinned_blocks: int = 0
     num_offered_tensors: int = 0
+    num_decoding_pictures: int = 0
+    num_decoding_pixels: int = 0
     totals: dict[str, float]
 
 

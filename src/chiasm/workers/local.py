@@ -127,6 +127,8 @@ class LocalWorker:
             num_held_embeddings=self._connector.num_held,
             num_open_requests=self._num_encode_calls + (generations.num_open if generations else 0),
             num_offered_tensors=self._mover.num_offered,
+            num_decoding_pictures=self._decoder.num_decoding,
+            num_decoding_pixels=self._decoder.num_decoding_pixels,
             totals={
                 **(core.totals if core else {}),
                 "encoded_items": encoder.num_encoded if encoder else 0,

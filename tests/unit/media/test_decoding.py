@@ -55,7 +55,7 @@ async def until(condition):
 
 
 async def until_idle(decoder):
-    await until(lambda: decoder.num_decoding_pixels == 0)
+    await until(lambda: decoder.num_decoding_pixels == 0 and decoder.num_decoding == 0)
 
 
 async def test_pixels_arrive_at_the_preparer(decoder, preparer):

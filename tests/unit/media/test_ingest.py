@@ -123,7 +123,12 @@ async def test_repeats_keep_their_places_and_are_fetched_once(start):
     assert [item.width for item in items] == [20, 20, 10, 20]
     assert items[0].identity == items[1].identity == items[3].identity != items[2].identity
     assert sorted(web.asked) == ["/a", "/b"]
-    assert sorted((span.stage, span.item) for span in clock.spans) == [("fetch", 0), ("fetch", 2)]
+    assert sorted((span.stage, span.item) for span in clock.spans) == [
+        ("check", 0),
+        ("check", 2),
+        ("fetch", 0),
+        ("fetch", 2),
+    ]
 
 
 async def test_six_hundred_pictures_of_one_size_have_as_many_identities(start):

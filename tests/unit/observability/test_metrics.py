@@ -3,7 +3,7 @@
 import pytest
 
 from chiasm.observability.metrics import GatewayMetrics
-from chiasm.observability.receipt import STAGES, Receipt
+from chiasm.observability.receipt import STAGES, Receipt, Span
 
 
 def receipt(outcome="finished", ttft_s=0.5, **counts):
@@ -83,3 +83,24 @@ def test_every_stage_can_be_counted(metrics):
     made.stages_s.update(dict.fromkeys(STAGES, 0.1))
     metrics.end("chat", made)
     assert all(value(metrics, "chiasm_stage_seconds_count", stage=stage) == 1 for stage in STAGES)
+
+
+def test_media_are_timed_by_stage_format_and_size(metrics):
+    media = [("jpeg", 300_000), ("png", 4_000_000), ("png", 12_000_000)]
+    spans = [
+        Span("fetch", 0.0, 0.5, 0),
+        Span("check", 0.25, 0.5, 0),
+        Span("decode_media", 0.5, 1.5, 1),
+        Span("decode_media", 0.5, 2.5, 2),
+        Span("prepare", 1.0, 1.5, 3),  # of no item that is known
+        Span("prepare", 1.0, 1.5),
+        Span("prefill", 1.0, 1.5, 0),
+    ]
+    metrics.media(spans, media)
+    name = "chiasm_media_seconds_sum"
+    assert value(metrics, name, stage="fetch", format="jpeg", size="small") == 0.5
+    assert value(metrics, name, stage="check", format="jpeg", size="small") == 0.25
+    assert value(metrics, name, stage="decode_media", format="png", size="medium") == 1
+    assert value(metrics, name, stage="decode_media", format="png", size="large") == 2
+    samples = [one for family in metrics.registry.collect() for one in family.samples]
+    assert len([one for one in samples if one.name == "chiasm_media_seconds_count"]) == 4

@@ -52,6 +52,7 @@ class Exchange:
         self._stream = EventStreamReply(send, self._headers)
         self._finished: Receipt | None = None
         self._lease: SpoolLease | None = None
+        self._media: list[tuple[str, int]] = []
 
     async def run(self) -> None:
         """Serve the request and record its one ending, whatever happens."""
@@ -72,7 +73,9 @@ class Exchange:
             outcome = failure.code
             await self._refuse(failure)
         finally:
-            self._gateway.end(self._dialect.name, self._receipt(outcome))
+            receipt = self._receipt(outcome)
+            self._gateway.metrics.media(receipt.spans, self._media)
+            self._gateway.end(self._dialect.name, receipt)
             self._let_go()
 
     async def _serve(self, limits: RequestLimits) -> None:
@@ -121,6 +124,7 @@ class Exchange:
         self._lease = ingest.lease()
         items = await ingest.collect(plan.references, limits.remaining_s, clock, self._lease)
         assert len(items) == len(plan.references)
+        self._media = [(item.format, item.width * item.height) for item in items]
         for alias in plan.aliases:
             self._gateway.aliases.bind(self._scope["tenant"], alias.name, items[alias.item].identity, alias.param)
         return tuple(items)
