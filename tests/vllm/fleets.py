@@ -20,6 +20,8 @@ class Fleet(NamedTuple):
     shm: VllmServer
     tcp: VllmServer
     consumer: VllmServer
+    spool: Path
+    """Folder of the only files that the encoder over shared memory opens."""
 
     def encoder(self, transport: str) -> VllmServer:
         """The encoder that offers over a transport."""
@@ -36,13 +38,16 @@ def fleet(folder: Path) -> Iterator[Fleet]:
     """Start the three at once; logs go to the folder.
 
     To work on tests without starting servers each time, start them by hand and name their ports:
-    `CHIASM_VLLM_PORTS=8411,8413,8412`.
+    `CHIASM_VLLM_PORTS=8411,8413,8412`, and the first one's spool: `CHIASM_VLLM_SPOOL=FOLDER`.
     """
     ports = os.environ.get("CHIASM_VLLM_PORTS")
     if ports:
         numbers = [int(port) for port in ports.split(",")]
-        yield Fleet(*(VllmServer(None, number, Path(os.devnull)) for number in numbers))
+        spool = Path(os.environ["CHIASM_VLLM_SPOOL"])
+        yield Fleet(*(VllmServer(None, number, Path(os.devnull)) for number in numbers), spool)
         return
+    spool = folder / "spool"
+    spool.mkdir(mode=0o700)
     configs = {
         "shm": transfer_config("ec_producer", max_bytes=MAX_BYTES, hold_s=1.0),
         "tcp": transfer_config("ec_producer", transport="tcp"),
@@ -51,16 +56,18 @@ def fleet(folder: Path) -> Iterator[Fleet]:
     with ExitStack() as stack:
         servers = []
         for name, config in configs.items():
+            closed = ["--allowed-local-media-path", str(spool)] if name == "shm" else []
             server = start(
+                *closed,
                 "--limit-mm-per-prompt",
                 '{"image": 4, "video": 0}',
                 "--ec-transfer-config",
                 config,
                 log_path=folder / f"{name}.log",
-                environment={"VLLM_LOGGING_LEVEL": "DEBUG"},
+                environment={"VLLM_LOGGING_LEVEL": "DEBUG"} | ({"VLLM_MEDIA_CONNECTOR": "chiasm"} if closed else {}),
             )
             stack.callback(server.stop)
             servers.append(server)
         for server in servers:
             wait_ready(server)
-        yield Fleet(*servers)
+        yield Fleet(*servers, spool)

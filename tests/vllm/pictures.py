@@ -4,6 +4,7 @@ import base64
 import hashlib
 import io
 import itertools
+import secrets
 from typing import Any
 
 from PIL import Image, ImageDraw
@@ -12,7 +13,7 @@ from tests.vllm.servers import VllmServer
 
 Params = dict[str, dict[str, Any]]
 _COLOURS = ("red", "green", "blue", "yellow", "orange", "purple", "pink")
-_numbers = itertools.count()
+_numbers = itertools.count(secrets.randbelow(50_000))  # servers that somebody keeps running remember earlier runs
 
 
 def new_picture(side: int = 224) -> bytes:

@@ -14,7 +14,7 @@ from typing import Any
 
 REPOSITORY = Path(__file__).parents[2]
 MODEL = REPOSITORY / "src/chiasm/models/tiny_vlm"
-START_S = 400.0
+START_S = 800.0
 _STOP_S = 20.0
 _LOG_TAIL_LINES = 25
 _ENVIRONMENT = {

@@ -5,6 +5,7 @@ The rows are those of vLLM's own behaviour with its example connector (docs/vllm
 
 import base64
 import io
+import secrets
 import socket
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -16,13 +17,16 @@ import pytest
 
 from chiasm.connectors.shm import arena
 from chiasm.engines.vllm.ec.announcement import Announcement, sealed
+from chiasm.engines.vllm.spool_url import spool_url
+from chiasm.protocol.media import SpoolSource
+from tests.conditions import until
 from tests.vllm.fleets import fleet
 from tests.vllm.pictures import ask, encode, grid, identity, new_picture, question, raw, reference
 from tests.vllm.servers import vllm_python
 
 pytestmark = [
     pytest.mark.vllm,
-    pytest.mark.timeout(900),
+    pytest.mark.timeout(1200),
     pytest.mark.skipif(not vllm_python().exists(), reason="no environment with vLLM: run `make test-vllm`"),
 ]
 STORY = "Tell me a story."
@@ -55,7 +59,7 @@ def any_encoder(servers, request):
 def neighbour(consumer):
     """Somebody else's stream, which must come to its end as if nothing had happened."""
     events = []
-    answers = consumer.stream(question(text=STORY), max_tokens=150, min_tokens=150, ignore_eos=True)
+    answers = consumer.stream(question(text=STORY), max_tokens=60, min_tokens=60, ignore_eos=True)
     events.append(next(answers))
     thread = threading.Thread(target=lambda: events.extend(answers))
     thread.start()
@@ -251,10 +255,8 @@ def test_one_bad_item_among_good_ones(encoder, consumer, neighbour):
 
 
 def test_an_embedding_inside_the_request(consumer, neighbour):
-    import torch
-
     buffer = io.BytesIO()
-    torch.save(torch.zeros(49, 256), buffer)
+    np.save(buffer, np.zeros((49, 256), np.float32))
     payload = {"image_grid_thw": [1, 14, 14], "image_embeds": base64.b64encode(buffer.getvalue()).decode()}
     part = {"type": "image_embeds", "image_embeds": payload, "uuid": identity(new_picture())}
     answer = ask(consumer, part, max_tokens=1)
@@ -284,12 +286,62 @@ def test_a_picture_that_the_encoder_cannot_read(encoder):
     assert encoder.is_alive
 
 
-def test_what_happened_is_counted(consumer):
-    metrics = consumer.request("GET", "/metrics")[1].decode()
-    lines = [line for line in metrics.splitlines() if line.startswith("chiasm_ec_")]
-    reasons = {line.partition('reason="')[2].partition('"')[0] for line in lines if "refused_requests_total" in line}
-    assert {"layout_mismatch", "checksum_mismatch", "embedding_unavailable"} <= reasons
-    assert any(line.startswith("chiasm_ec_pulled_bytes_total") and float(line.split()[-1]) > 0 for line in lines)
+# what an encoder opens
+
+
+def shown(encoder, url):
+    part = {"type": "image_url", "image_url": {"url": url}, "uuid": secrets.token_hex(8)}
+    status, body = encoder.chat([{"role": "user", "content": [part]}])
+    return status, body if status != 200 else [entry["metadata"] for entry in body["ec_transfer_params"].values()]
+
+
+def test_an_encoder_reads_the_spool_by_name(servers):
+    picture = new_picture()
+    source = SpoolSource(f"1-ab-{secrets.token_hex(4)}", len(picture))
+    path = servers.spool / source.name
+    path.write_bytes(picture)
+    expected = shown(servers.tcp, raw(picture)["image_url"]["url"])
+    assert expected[0] == 200
+    assert shown(servers.shm, spool_url(source)) == expected
+    assert shown(servers.shm, path.resolve().as_uri()) == expected
+    assert shown(servers.shm, raw(picture)["image_url"]["url"]) == expected
+    path.unlink()
+    status, body = shown(servers.shm, spool_url(source))
+    assert (status, "transfer_failed" in body["error"]["message"]) == (422, True)
+
+
+def test_an_encoder_opens_nothing_else(servers):
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.setblocking(False)
+        port = listener.getsockname()[1]
+        for url in (f"http://127.0.0.1:{port}/a.png", f"https://127.0.0.1:{port}/a.png", "file:///etc/hostname"):
+            status, body = shown(servers.shm, url)
+            assert (status, "media_refused" in body["error"]["message"]) == (422, True)
+        with pytest.raises(BlockingIOError):  # nobody has come
+            listener.accept()
+
+
+async def test_what_happened_is_counted(encoder, consumer):
+    first, second = new_picture(), new_picture()
+    params = encode(encoder, first, second)
+    part = reference(first, grid(params, first))
+    assert ask(consumer, part, params=params, max_tokens=1)[0] == 200
+    swapped = {identity(second): params[identity(first)]}
+    assert refused(ask(consumer, reference(second, grid(params, second)), params=swapped, max_tokens=1))
+    assert refused(ask(consumer, reference(second, grid(params, second)), params={}, max_tokens=1))
+    assert refused(ask(consumer, reference(first, [1, 2, 98]), params=params, max_tokens=1))
+    await until(lambda: {"layout_mismatch", "checksum_mismatch", "embedding_unavailable"} <= _reasons(consumer))
+    assert any(line.startswith("chiasm_ec_pulled_bytes_total") for line in _counts(consumer))
+
+
+def _counts(server):
+    metrics = server.request("GET", "/metrics")[1].decode().splitlines()
+    return [line for line in metrics if line.startswith("chiasm_ec_") and float(line.split()[-1]) > 0]
+
+
+def _reasons(server):
+    lines = [line for line in _counts(server) if line.startswith("chiasm_ec_refused_requests_total")]
+    return {line.partition('reason="')[2].partition('"')[0] for line in lines}
 
 
 @pytest.mark.parametrize("transport", ["shm", "tcp"])

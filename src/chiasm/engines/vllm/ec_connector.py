@@ -143,12 +143,12 @@ class ChiasmECConnector(ECConnectorBase):  # type: ignore[misc]
 
     def get_ec_connector_stats(self) -> EcStats | None:
         """Counts of the scheduler's side, which knows the workers' as well."""
-        counts: dict[str, float] = {}
+        stats = EcStats(data={})
         if self._publishing is not None:
-            counts |= self._publishing.counters.take()
+            stats.aggregate(EcStats(data=self._publishing.counters.take()))
         if self._consuming is not None:
-            counts |= self._consuming.take_counts()
-        return EcStats(data=counts) if counts else None
+            stats.aggregate(EcStats(data=self._consuming.take_counts()))
+        return None if stats.is_empty() else stats
 
     @classmethod
     def build_ec_connector_stats(cls, data: dict[str, Any] | None = None) -> EcStats:

@@ -30,6 +30,8 @@ _REASON_COUNTERS = {
 class EcStats(ECConnectorStats):  # type: ignore[misc]
     """Counts since the last step."""
 
+    data: dict[str, Any]
+
     def reset(self) -> None:
         """Begin anew."""
         self.data = {}

@@ -79,6 +79,13 @@ def test_an_announcement_of_another_item_is_refused():
         read_announcement("b", {"b": said["a"]})
 
 
+def test_a_seal_holds_though_json_was_written_by_others():
+    for metadata in ({"image_grid_thw": [1.0, 4, 4.0]}, {"image_grid_thw": [[1, 4, 4]]}):
+        said = params()
+        said["a"]["metadata"] = metadata
+        read_announcement("a", said)
+
+
 def test_a_changed_grid_breaks_the_seal():
     said = params()
     said["a"]["metadata"] = {"image_grid_thw": [1, 2, 8]}

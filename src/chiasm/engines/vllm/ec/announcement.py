@@ -128,7 +128,8 @@ def check_expected(layout: Layout, metadata: Mapping[str, object], expected: Exp
 
 
 def _seal(announcement: Announcement, identity: str, metadata: Mapping[str, object]) -> str:
-    parts = [announcement.version, identity, metadata, msgspec.to_builtins(announcement.layout), announcement.checksum]
+    numbers = {name: [_whole(number) for number in _flat(value)] for name, value in metadata.items()}
+    parts = [announcement.version, identity, numbers, msgspec.to_builtins(announcement.layout), announcement.checksum]
     return checksum(msgspec.json.encode(parts, order="sorted"))
 
 
@@ -140,6 +141,11 @@ def _is_grid(numbers: list[Any], merge_size: int) -> bool:
 
 def _num_patches(layout: Layout, expected: Expected) -> int:
     return layout.shape[0] * expected.merge_size**2
+
+
+def _whole(number: object) -> object:
+    """A number as it is after JSON of any make: some write 1.0 as 1."""
+    return int(number) if isinstance(number, float) and number.is_integer() else number
 
 
 def _flat(value: object) -> list[Any]:
