@@ -1,0 +1,92 @@
+"""`chiasm profile`: measured stage costs, for simulate and advise."""
+
+import asyncio
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from chiasm.cli.options import Json
+from chiasm.cli.report import print_json
+
+if TYPE_CHECKING:
+    from chiasm.advisor.profile.runs import Profile
+
+
+def profile(  # noqa: PLR0913 - one parameter is one option
+    server: Annotated[
+        str, typer.Argument(metavar="[URL]", help="A running server of Chiasm's.")
+    ] = "http://127.0.0.1:8000",
+    out: Annotated[Path, typer.Option(help="File to write the calibration to.")] = Path("costs.json"),
+    api_key: Annotated[str | None, typer.Option(help="The server's API key.", show_default=False)] = None,
+    repeats: Annotated[int, typer.Option(min=1, max=100, help="Times that each size is asked.")] = 3,
+    max_running: Annotated[int, typer.Option(min=1, help="The server's engine.max_running.")] = 16,
+    media_threads: Annotated[int, typer.Option(min=1, help="The server's media.decode_threads.")] = 2,
+    kv_tokens: Annotated[int, typer.Option(min=0, help="Tokens of context that an engine holds; 0: no limit.")] = 0,
+    json: Json = False,
+) -> None:
+    """Measure what stages cost on a running server, in a minute or a few, and write it to a file.
+
+    The server should have nothing else to do. What a transfer costs is only seen where encoders are apart: profile a
+    server with --topology e-pd for that, on cores or devices like those to be planned for.
+
+    Try:
+
+      chiasm serve --topology e-pd &
+
+      chiasm profile --out costs.json
+
+      chiasm advise --calibration costs.json --images 4 --rate 2
+    """
+    from chiasm.simulator.calibration import save_calibration
+
+    limits = {"max_running": max_running, "media_threads": media_threads, "kv_tokens": kv_tokens}
+    found = asyncio.run(_profiled(server, api_key, repeats, limits))
+    save_calibration(found.calibration, out)
+    if json:
+        print_json(found)
+    else:
+        _print(found, out)
+
+
+async def _profiled(server: str, api_key: str | None, repeats: int, limits: dict[str, int]) -> "Profile":
+    """Run; on a terminal, says on standard error how far it is."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    from chiasm.advisor.profile.asking import Asking
+    from chiasm.advisor.profile.runs import Runs, profile_of
+    from chiasm.bench.target import parse_target
+
+    target = parse_target(server, api_key)
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task("Starting")
+        async with Asking(target) as asking:
+
+            def on_run(what: str, num_done: int, num_all: int) -> None:
+                bar.update(task, description=what, completed=num_done, total=num_all)
+
+            runs = Runs(asking, repeats, on_run)
+            await runs.run()
+    return profile_of(runs, f"chiasm profile, {repeats} repeats", **limits)
+
+
+def _print(found: "Profile", out: Path) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table("Stage", box=None, pad_edge=False)
+    for name in ("fixed ms", "per unit µs", "points", "mean error"):
+        table.add_column(name, justify="right")
+    for stage, fit in found.fits.items():
+        cost = fit.cost
+        table.add_row(
+            stage, f"{1e3 * cost.fixed_s:.2f}", f"{1e6 * cost.per_unit_s:.3f}", str(fit.num_points), f"{fit.error:.0%}"
+        )
+    console = Console()
+    console.print(table)
+    console.print(f"Units: pixels of media, tokens elsewhere, answers side by side of step. Written to {out}")
+    if "transfer" not in found.fits:
+        console.print("Transfers were not seen and count as free: profile a server with --topology e-pd for them.")

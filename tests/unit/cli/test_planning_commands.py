@@ -1,0 +1,89 @@
+"""`chiasm simulate` and `chiasm advise` on the command line."""
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from chiasm.cli.app import app
+from chiasm.errors import InvalidSettingError
+
+COSTS = {
+    "prefill": {"fixed_s": 0.004, "per_unit_s": 1e-4},
+    "encode": {"per_unit_s": 2e-4},
+    "step": {"fixed_s": 0.003, "per_unit_s": 0.0005},
+    "transfer": {"fixed_s": 0.002},
+}
+FEW = ["--requests", "40", "--osl", "8"]
+
+
+@pytest.fixture
+def costs(tmp_path):
+    path = tmp_path / "costs.json"
+    path.write_text(json.dumps(COSTS))
+    return str(path)
+
+
+def run(*arguments):
+    result = CliRunner().invoke(app, [*arguments])
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+def test_simulate_prints_a_row_for_each_fleet_and_class(costs):
+    printed = run(
+        "simulate", "--calibration", costs, "--fleet", "agg:1", "--fleet", "e-pd:1,1", "--text-share", "0.5", *FEW
+    )
+    assert "agg x1" in printed
+    assert "1E+1PD" in printed
+    assert printed.count("images") == printed.count("text") == 2
+
+
+def test_simulate_prints_json_and_writes_a_timeline(costs, tmp_path):
+    trace = tmp_path / "trace.json"
+    printed = run("simulate", "--calibration", costs, "--json", "--timeline", str(trace), "--slo-ttft-ms", "1000", *FEW)
+    summaries = json.loads(printed)
+    assert [one["cluster"] for one in summaries] == ["agg x2", "auto x2", "1E+1PD"]
+    assert all(one["all"]["attained"] == 1.0 for one in summaries)
+    names = {event["args"].get("name") for event in json.loads(trace.read_text())["traceEvents"]}
+    assert {"encode-0", "serve-0"} <= names
+
+
+def test_traffic_may_come_from_a_file(costs, tmp_path):
+    file = tmp_path / "traffic.json"
+    file.write_text(json.dumps({"classes": [{"name": "mine", "output_tokens": 3}], "num_requests": 25}))
+    printed = run("simulate", "--calibration", costs, "--traffic", str(file), "--fleet", "agg:1", "--json")
+    (summary,) = json.loads(printed)
+    assert [one["name"] for one in summary["classes"]] == ["mine"]
+
+
+def test_advise_prints_a_page_and_writes_it(costs, tmp_path):
+    page = tmp_path / "advice.md"
+    printed = run(
+        "advise", "--calibration", costs, "--images", "4", "--rate", "0.5", "--quick", "--markdown", str(page), *FEW
+    )
+    assert page.read_text().startswith(("# Take ", "# No clear winner"))
+    assert "could be split off" in printed
+
+
+def test_advise_takes_goodput_as_its_aim_where_a_demand_is_given(costs):
+    found = json.loads(run("advise", "--calibration", costs, "--slo-ttft-ms", "500", "--quick", "--json", *FEW))
+    assert found["choice"]
+    assert found["flips"] is None
+    assert found["trials"][0]["runs"][0]["goodput_per_s"] > 0
+
+
+@pytest.mark.parametrize(
+    ("extra", "what"),
+    [(["--fleet", "ring:3"], "no fleet"), (["--traffic", "missing.json"], "does not describe traffic")],
+)
+def test_what_makes_no_sense_is_refused_in_a_line(costs, extra, what):
+    with pytest.raises(InvalidSettingError, match=what):
+        run("simulate", "--calibration", costs, *extra, *FEW)
+
+
+def test_a_missing_calibration_is_said(tmp_path):
+    with pytest.raises(InvalidSettingError, match="cannot be read"):
+        run("advise", "--calibration", str(tmp_path / "none.json"), *FEW)
