@@ -35,6 +35,10 @@ from chiasm.settings import MediaSettings
 __all__ = ["MediaIngest", "MediaReference"]
 
 logger = logging.getLogger(__name__)
+_MAX_CHARS_HERE = 128 * 1024
+"""A data URL up to this size is decoded and hashed on the event loop, in a tenth of a millisecond: changing threads
+takes longer (benchmarks/notes/gateway_picture.md)."""
+
 _Result = TypeVar("_Result")
 _Checked = tuple[str, Header, float]
 """Identity, header, and the seconds that both took."""
@@ -108,6 +112,10 @@ class MediaIngest:
         counts = Counter(reference.url for reference in references)
         budget = RequestBudget(self._settings, self._preparer, [counts[url] for url in wanted])
         try:
+            if len(wanted) == 1:  # as in most requests, which need no tasks
+                [one] = wanted.values()
+                async with asyncio.timeout(deadline_s):
+                    return [await self._item(one, budget, clock, lease)] * len(references)
             async with asyncio.timeout(deadline_s), asyncio.TaskGroup() as group:
                 tasks = {url: group.create_task(self._item(one, budget, clock, lease)) for url, one in wanted.items()}
         except TimeoutError:
@@ -159,6 +167,8 @@ class MediaIngest:
     async def _load(self, source: DataUrl | FileUrl | HttpUrl, look: EarlyLook) -> _Loaded:
         """The encoded bytes, the media type they are said to be of, and what they are."""
         if isinstance(source, DataUrl):
+            if source.num_chars <= _MAX_CHARS_HERE:
+                return _decoded(source, self._settings.max_item_bytes)
             return await self._in_pool(_decoded, source, self._settings.max_item_bytes)
         if isinstance(source, FileUrl):
             root, limit = self._settings.allowed_root, self._settings.max_item_bytes

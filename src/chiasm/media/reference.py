@@ -35,6 +35,11 @@ class DataUrl(msgspec.Struct, frozen=True):
     label: str
     payload: memoryview | None = None
 
+    @property
+    def num_chars(self) -> int:
+        """About as long as the whole URL."""
+        return len(self.url) if self.payload is None else len(self.payload)
+
     def __repr__(self) -> str:
         return f"DataUrl({self.label})"
 

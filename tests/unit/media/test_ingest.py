@@ -293,7 +293,10 @@ async def test_labels_are_logged_when_wrong_and_never_believed(start, caplog):
     ]
 
 
-async def test_work_runs_off_the_event_loop(start, monkeypatch):
+@pytest.mark.parametrize(("num_more", "where"), [(200_000, "chiasm-ingest"), (0, "MainThread")])
+async def test_work_that_takes_longer_than_changing_threads_runs_off_the_event_loop(
+    start, monkeypatch, num_more, where
+):
     ingest, _ = start()
     threads = []
     inspect = MediaIngest.__init__.__globals__["_inspect"]
@@ -301,5 +304,5 @@ async def test_work_runs_off_the_event_loop(start, monkeypatch):
         "chiasm.media.ingest._inspect",
         lambda data: (threads.append(threading.current_thread().name), inspect(data))[1],
     )
-    await ingest.collect(images(data_url(encode(gradient(), "png"))), DEADLINE_S)
-    assert threads[0].startswith("chiasm-ingest")
+    await ingest.collect(images(data_url(encode(gradient(), "png") + bytes(num_more))), DEADLINE_S)
+    assert threads[0].startswith(where)
