@@ -6,6 +6,7 @@ gives a row the same bits in any company, and is as fast or faster: a text comes
 
 import torch
 from torch import nn
+from transformers.activations import GELUActivation
 
 from chiasm.engines.embedded.decoder.torch_linear import make_linear, packing_works
 
@@ -23,12 +24,33 @@ class _Packed(nn.Module):
         return self._product(x)
 
 
+class _PackedGelu(nn.Module):
+    """A linear layer and exact GELU in one pass over memory: apart, GELU takes a tenth as long as the product."""
+
+    def __init__(self, layer: nn.Linear) -> None:
+        super().__init__()
+        ops = torch.ops.mkldnn
+        weight = layer.weight.detach().contiguous()
+        self._weight: torch.Tensor = ops._reorder_linear_weight(weight, None)  # noqa: SLF001 - as `make_linear` does
+        self._bias = None if layer.bias is None else layer.bias.detach()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """[..., in_features] -> [..., out_features]."""
+        product = torch.ops.mkldnn._linear_pointwise.default  # noqa: SLF001
+        out: torch.Tensor = product(x, self._weight, self._bias, "gelu", [], "none")
+        return out
+
+
 def packed(module: nn.Module, dtype: torch.dtype) -> nn.Module:
     """Replace every linear layer inside `module`, or `module` itself; leaves all where packing does not work."""
     if not packing_works(dtype):
         return module
     if isinstance(module, nn.Linear):
         return _Packed(module)
+    if isinstance(getattr(module, "intermediate_act_fn", None), GELUActivation):  # BERT's and RoBERTa's wide layer
+        dense = module.dense
+        assert isinstance(dense, nn.Linear)
+        return _PackedGelu(dense)
     for name, child in list(module.named_children()):
         setattr(module, name, packed(child, dtype))
     return module
