@@ -113,6 +113,8 @@ async def test_keys_and_values_on_their_way_are_withdrawn(directory):
         (item,) = pictures(5, 1)
         await stages.prefilled(ask(QUESTION, item))
         kept = await stages.prefilled(ask("only words"))
+        dropped = await stages.prefilled(ask("words that nobody will read"))
+        assert await forgotten(stages.prefill, offer=dropped.key) == (0, 0, 1, 0)
         assert (await forgotten(stages.prefill, identity=item.identity))[2] == 1
         assert stages.prefill.stats().num_offered_tensors == 1
         assert len((await collect(stages.decode, replace(ask("only words"), kv=kept))).tokens[0]) == 8

@@ -10,14 +10,20 @@ from chiasm.protocol.media import CONTRACT_VERSION, CacheSalt, Sha256Hex
 
 
 class Deletion(msgspec.Struct, frozen=True, kw_only=True):
-    """All that was made of one medium, all that one scope has left, or with both, what that scope has of the medium."""
+    """All that was made of one medium, all that one scope has left, or with both, what that scope has of the medium.
+
+    Or only what is offered under the key `offer`.
+    """
 
     version: int = CONTRACT_VERSION
     identity: Sha256Hex | None = None
     cache_salt: CacheSalt | None = None
+    offer: str | None = None
 
     def covers(self, cache_salt: str, media: Collection[str]) -> bool:
         """Whether something is meant that was left in a scope and made of media with these identities."""
+        if self.offer is not None:
+            return False
         is_medium = self.identity is None or self.identity in media
         return is_medium and (self.cache_salt is None or self.cache_salt == cache_salt)
 
@@ -74,7 +80,7 @@ def decode_deletion(body: bytes) -> Deletion:
             hint="Run the same version of Chiasm everywhere",
             param="/version",
         )
-    if deletion.identity is None and deletion.cache_salt is None:
+    if deletion.identity is None and deletion.cache_salt is None and deletion.offer is None:
         raise InvalidRequestError("The deletion names neither a medium nor a scope", param="/identity")
     return deletion
 

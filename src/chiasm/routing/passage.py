@@ -1,7 +1,7 @@
 """One request's calls for prefill and decode: what is sent, how long it may take, and what it cost."""
 
 from collections.abc import AsyncGenerator, Iterator, Mapping
-from contextlib import aclosing, contextmanager
+from contextlib import ExitStack, aclosing, contextmanager
 from functools import partial
 
 import msgspec
@@ -50,17 +50,27 @@ class Passage:
             request = msgspec.structs.replace(request, items=items, kv=prefilled.kv)
             stage, worker, expected, sent, late = "decode", plan.decode, Expected(prefill_s=0.0), {}, None
         start_s, first_s = self._parts.clock.now_s(), None
-        with self._failing(stage, worker, sent, late):
+        with self._failing(stage, worker, sent, late), self._withdrawing(plan, prefilled) as unless_taken:
             member, call = self._parts.fleet.get(worker), self._call(request)
             limit_s, begin = self._limited(self._first_limit_s(stage, is_stream=request.stream), late)
             async with aclosing(self._parts.generate.stream(member, call, expected, limit_s, begin)) as events:
                 async for event in events:
-                    first_s = self._parts.clock.now_s() if first_s is None else first_s
+                    if first_s is None:
+                        first_s = self._parts.clock.now_s()
+                        unless_taken.pop_all()
                     if isinstance(event, RequestFinished):
                         self._ladder.passed(stage, worker)
                         self._note_answer(event, stage, (start_s, first_s), late)
                         event = RequestFinished(merged_usage(prefilled, event))
                     yield event
+
+    def _withdrawing(self, plan: Plan, prefilled: RequestFinished | None) -> ExitStack:
+        """Has keys and values withdrawn at its end: without a first token nobody takes them any more."""
+        stack, withdraw = ExitStack(), self._parts.generate.withdrawals.start
+        if prefilled is not None and prefilled.kv is not None:
+            for member in (one for one in self._parts.fleet.members if one.name == plan.prefill):
+                stack.callback(withdraw, member, prefilled.kv)
+        return stack
 
     async def _prefill(
         self, worker: str, request: GenerateRequest, expected: Expected, sent: Mapping[str, int], late: Late | None

@@ -143,6 +143,7 @@ class Router:
         self._parts.quarantine.close()
         await self.health.aclose()
         await self._parts.encode.aclose()
+        await self._parts.generate.withdrawals.aclose()
         for member in self.fleet.members:
             await self.fleet.remove(member.name).aclose()
 

@@ -187,6 +187,8 @@ class LocalWorker:
 
     async def forget(self, deletion: Deletion, timeout_s: float) -> tuple[Deleted, ...]:
         """See `Forgetful`."""
+        if deletion.offer is not None:
+            return (Deleted(worker=self._info.name, num_offers=await self._mover.forget(deletion)),)
         async with until(asyncio.get_running_loop().time() + timeout_s):
             num_embeddings, num_used = self._embeddings.forget(deletion)
             num_offers = await self._mover.forget(deletion)

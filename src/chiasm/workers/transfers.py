@@ -119,7 +119,9 @@ class TensorMover:
 
     async def forget(self, deletion: Deletion) -> int:
         """Stop offering what a deletion covers; returns how many tensors nobody can take any more."""
-        theirs = [key for key, (label, _) in self._labels.items() if label.is_covered(deletion)]
+        theirs = [
+            key for key, (label, _) in self._labels.items() if key == deletion.offer or label.is_covered(deletion)
+        ]
         for key in theirs:
             del self._labels[key]
         if not theirs:

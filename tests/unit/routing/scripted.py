@@ -139,6 +139,10 @@ class ScriptedWorker:
 
     async def forget(self, deletion, timeout_s):
         await asyncio.sleep(self.hop_s)
+        if deletion.offer is not None:
+            self.tensors.kv.pop(deletion.offer, None)
+            self.counts["withdrawn"] += 1
+            return (Deleted(worker="itself"),)
         fault = self.faults.get("forget")
         if isinstance(fault, Exception):
             raise fault

@@ -35,6 +35,22 @@ def test_cancelling_reaches_the_worker_that_is_at_work(topology, worker):
     run(main())
 
 
+def test_keys_and_values_of_a_caller_that_leaves_before_they_are_taken_are_withdrawn():
+    async def main():
+        async with serving("e-p-d") as fleet:
+            for worker in fleet.workers.values():
+                worker.hop_s = 0.5
+            await cancelled_at(fleet, "d0", ask("which", picture("a")))
+            assert fleet.tensors.kv
+            await asyncio.sleep(1.0)
+            assert not fleet.tensors.kv
+            text = ask("short", request_id="after")
+            assert (await outcome_of(fleet, text)).words == expected_answer(text)
+            assert sum(worker.counts["withdrawn"] for worker in fleet.workers.values()) == 1
+
+    run(main())
+
+
 def test_closing_the_stream_in_the_middle_reaches_the_worker():
     async def main():
         async with serving("e-p-d") as fleet:

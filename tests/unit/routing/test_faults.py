@@ -303,3 +303,18 @@ def test_a_transfer_that_fails_everywhere_ends_in_local_encoding(error):
             assert outcome.route.path == "local-encode"
 
     run(main())
+
+
+def test_keys_and_values_that_no_worker_takes_are_withdrawn_from_the_one_that_offers_them():
+    async def main():
+        async with serving("e-p-d") as fleet:
+            for name in ("d0", "d1"):
+                fleet[name].is_dead = True
+            outcome = await outcome_of(fleet, ask("which", picture("a"), timeout_s=TIMEOUT_S))
+            assert outcome.error.code == "engine_dead"
+            await asyncio.sleep(1.0)
+            assert not fleet.tensors.kv
+            assert sum(fleet[name].counts["withdrawn"] for name in ("p0", "p1")) == 2
+            assert not len(fleet.router._parts.generate.withdrawals)
+
+    run(main())

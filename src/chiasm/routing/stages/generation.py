@@ -14,6 +14,7 @@ from chiasm.routing.costs.model import CostModel
 from chiasm.routing.costs.spans import ENCODE_STAGES, busy_s
 from chiasm.routing.member import Member
 from chiasm.routing.patience import Patience
+from chiasm.routing.stages.withdrawals import Withdrawals
 
 
 class Expected(msgspec.Struct, frozen=True, kw_only=True):
@@ -36,6 +37,7 @@ class GenerateStage:
     def __init__(self, costs: CostModel, clock: Clock) -> None:
         self._costs = costs
         self._clock = clock
+        self.withdrawals = Withdrawals()
 
     async def stream(
         self,
