@@ -73,9 +73,9 @@ def summarize(measured: Measured, rate_per_s: float | None, limits: Objectives |
     health = client_health(measured, is_open_loop=rate_per_s is not None)
     steadiness = None if rate_per_s is None else _stability(chosen)
     is_stable = steadiness is None or steadiness.is_stable
-    window = (
-        (min(r.sent_ns for r in records), max(r.end_ns for r in records)) if rate_per_s is None else window_ns(records)
-    )
+    window = window_ns(records)
+    if rate_per_s is None or window[0] == window[1]:  # no schedule, or a single request
+        window = min(record.sent_ns for record in records), max(record.end_ns for record in records)
     names = dict.fromkeys(record.request_class for record in chosen)
     return CellSummary(
         verdict="invalid" if health.problems else "valid" if is_stable else "unstable",

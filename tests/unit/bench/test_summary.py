@@ -116,3 +116,8 @@ def test_aiperf_files_have_its_names_and_units(tmp_path):
     statistics = json.loads((tmp_path / "profile_export_aiperf.json").read_text())
     assert statistics["time_to_first_token"]["count"] == 1
     assert statistics["error_request_count"]["avg"] == 2
+
+
+def test_the_window_of_a_single_request_is_its_own_time():
+    found = summarize(_measured([record(0, ttft_ms=100, gaps_ms=())]), 20.0)
+    assert found.throughput.requests_per_s == pytest.approx(10)
