@@ -15,7 +15,6 @@ from chiasm.errors import (
 )
 from chiasm.protocol.deletion import Deleted, Deletion, Forgetful
 from chiasm.protocol.fleet import FleetState
-from chiasm.protocol.fleet import FleetState
 from chiasm.protocol.generation import GenerateEvent, GenerateRequest
 from chiasm.protocol.worker import EncodeRequest, EncodeResponse, Role, WorkerInfo, WorkerStats
 from chiasm.routing.clock import Clock, SystemClock
