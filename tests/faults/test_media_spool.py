@@ -119,7 +119,8 @@ async def test_requests_that_fail_or_leave_midway_leave_no_files(settings, spool
         await asyncio.gather(task, return_exceptions=True)
         task_lease.close()
     await ingest.aclose()
-    ingest._pool.shutdown(wait=True)  # a thread may still have been writing
+    for thread in ingest._threads._threads:  # one may still have been writing
+        thread.join()
     assert (spool.num_files, spool.num_bytes, media_files(spool)) == (0, 0, [])
 
 

@@ -8,10 +8,8 @@ import asyncio
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Sequence
 from contextlib import nullcontext
-from typing import TypeVar
 
 import msgspec
 
@@ -28,6 +26,7 @@ from chiasm.media.picture.header import Header, read_header
 from chiasm.media.prepare.base import ImagePreparer
 from chiasm.media.reference import DataUrl, FileUrl, MediaReference, parse_reference
 from chiasm.media.spool import Spool, SpoolLease
+from chiasm.media.threads import Threads
 from chiasm.observability.receipt import StageClock
 from chiasm.protocol.media import InlineSource, MediaItem
 from chiasm.settings import MediaSettings
@@ -39,7 +38,6 @@ _MAX_CHARS_HERE = 128 * 1024
 """A data URL up to this size is decoded and hashed on the event loop, in a tenth of a millisecond: changing threads
 takes longer (benchmarks/notes/gateway_picture.md)."""
 
-_Result = TypeVar("_Result")
 _Checked = tuple[str, Header, float]
 """Identity, header, and the seconds that both took."""
 _Loaded = tuple[bytes, str | None, _Checked]
@@ -75,7 +73,7 @@ class MediaIngest:
         self._spool = spool
         self._policy = UrlPolicy(settings)
         self._fetcher = HttpFetcher(settings, self._policy, lookup)
-        self._pool = ThreadPoolExecutor(settings.decode_threads, thread_name_prefix="chiasm-ingest")
+        self._threads = Threads(settings.decode_threads, "chiasm-ingest")
 
     def lease(self) -> SpoolLease | None:
         """Begin to hold media for one request, until it is closed; None where items carry their bytes."""
@@ -127,7 +125,7 @@ class MediaIngest:
     async def aclose(self) -> None:
         """Close connections and threads. Open `collect` calls should have ended."""
         await self._fetcher.aclose()
-        self._pool.shutdown(wait=False, cancel_futures=True)
+        self._threads.close()
 
     def _distinct(self, references: Sequence[MediaReference]) -> dict[str, _Wanted]:
         if len(references) > self._settings.max_items:
@@ -153,7 +151,7 @@ class MediaIngest:
                 clock.add("check", clock.now_s() - check_s, clock.now_s(), wanted.index)
             budget.take_bytes(wanted.position, len(data))
             budget.take_picture(wanted.position, header)
-            source = InlineSource(data) if lease is None else await self._in_pool(lease.hold, identity, data)
+            source = InlineSource(data) if lease is None else await self._threads.run(lease.hold, identity, data)
         _log_mislabelled(wanted.index, label, header.format)
         return MediaItem(
             identity=identity,
@@ -169,16 +167,13 @@ class MediaIngest:
         if isinstance(source, DataUrl):
             if source.num_chars <= _MAX_CHARS_HERE:
                 return _decoded(source, self._settings.max_item_bytes)
-            return await self._in_pool(_decoded, source, self._settings.max_item_bytes)
+            return await self._threads.run(_decoded, source, self._settings.max_item_bytes)
         if isinstance(source, FileUrl):
             root, limit = self._settings.allowed_root, self._settings.max_item_bytes
-            data = await self._in_pool(read_file, source.url, root, limit)
-            return data, None, await self._in_pool(_inspect, data)
+            data = await self._threads.run(read_file, source.url, root, limit)
+            return data, None, await self._threads.run(_inspect, data)
         download = await self._fetcher.fetch(source, look)
-        return download.data, download.label, await self._in_pool(_inspect, download.data)
-
-    async def _in_pool(self, work: Callable[..., _Result], *arguments: object) -> _Result:
-        return await asyncio.get_running_loop().run_in_executor(self._pool, work, *arguments)
+        return download.data, download.label, await self._threads.run(_inspect, download.data)
 
 
 def _decoded(source: DataUrl, max_bytes: int) -> _Loaded:
