@@ -120,7 +120,7 @@ class Journey:
 
     def _plan(self, job: Job) -> Plan:
         """A way that avoids what failed. Raises what to tell the caller when there is none."""
-        view = self._parts.view()
+        view = self._parts.view(job)
         self._ladder.check_time()
         try:
             return self._parts.policy.plan(job, view)

@@ -11,9 +11,10 @@ from chiasm.routing.costs.model import CostModel
 from chiasm.routing.fleet import Fleet
 from chiasm.routing.policies.base import Policy
 from chiasm.routing.quarantine import Quarantine
+from chiasm.routing.sampling import Sampling
 from chiasm.routing.stages.encoding import EncodeStage
 from chiasm.routing.stages.generation import GenerateStage
-from chiasm.routing.view import FleetView
+from chiasm.routing.view import FleetView, Job
 from chiasm.settings import RoutingSettings
 
 _COUNTED = (
@@ -43,6 +44,7 @@ class RouterParts:
         counts: Totals since the start, by name.
         texts: Requests without pictures.
         quarantine: What workers died of.
+        sampling: Which members a request is planned over.
         num_open: Requests under way.
     """
 
@@ -56,14 +58,17 @@ class RouterParts:
     counts: Counter[str] = field(default_factory=_nothing_yet)
     texts: Arrivals = field(default_factory=Arrivals)
     quarantine: Quarantine = field(init=False)
+    sampling: Sampling = field(init=False)
     num_open: int = 0
 
     def __post_init__(self) -> None:
         self.quarantine = Quarantine(self.settings, self.clock)
+        self.sampling = Sampling(self.settings.max_candidates)
 
-    def view(self) -> FleetView:
-        """The fleet as policies see it now."""
-        return self.fleet.view(self.costs.costs(), self.texts.per_s(self.clock.now_s()))
+    def view(self, job: Job | None = None) -> FleetView:
+        """The fleet as policies see it now; of a large one, what a plan for a request is to be made over."""
+        among = None if job is None else self.sampling.members(self.fleet, job)
+        return self.fleet.view(self.costs.costs(), self.texts.per_s(self.clock.now_s()), among)
 
     @contextmanager
     def opened(self) -> Iterator[None]:
