@@ -12,13 +12,15 @@ if TYPE_CHECKING:
     from chiasm.media.decoding import PictureDecoder
     from chiasm.media.identity import content_identity
     from chiasm.media.ingest import MediaIngest
-    from chiasm.media.picture.decode import decode_picture
+    from chiasm.media.picture.decode import decode_picture, decode_pixels
     from chiasm.media.picture.header import Header, read_header
     from chiasm.media.prepare.base import ImagePreparer
     from chiasm.media.prepare.registry import preparer_for
     from chiasm.media.reference import MediaReference
     from chiasm.media.sources import read_source
     from chiasm.media.spool import Spool
+    from chiasm.media.video.frames import sample_video
+    from chiasm.media.video.sampling import SamplingRule
     from chiasm.protocol.media import MediaItem
     from chiasm.settings import MediaSettings
 
@@ -31,18 +33,21 @@ _HOMES = {
     "MediaSettings": "chiasm.settings",
     "MediaVerdict": "chiasm.media.check",
     "PictureDecoder": "chiasm.media.decoding",
+    "SamplingRule": "chiasm.media.video.sampling",
     "Spool": "chiasm.media.spool",
     "check_media": "chiasm.media.check",
     "content_identity": "chiasm.media.identity",
     "decode_picture": "chiasm.media.picture.decode",
+    "decode_pixels": "chiasm.media.picture.decode",
     "preparer_for": "chiasm.media.prepare.registry",
     "read_header": "chiasm.media.picture.header",
     "read_source": "chiasm.media.sources",
+    "sample_video": "chiasm.media.video.frames",
 }
 __all__ = [
     "Header", "ImagePreparer", "MediaIngest", "MediaItem", "MediaReference", "MediaSettings", "MediaVerdict",
-    "PictureDecoder", "Spool", "check_media", "content_identity", "decode_picture", "preparer_for", "read_header",
-    "read_source",
+    "PictureDecoder", "SamplingRule", "Spool", "check_media", "content_identity", "decode_picture", "decode_pixels",
+    "preparer_for", "read_header", "read_source", "sample_video",
 ]  # fmt: skip
 
 

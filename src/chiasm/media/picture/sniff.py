@@ -31,6 +31,11 @@ _REFUSED = (
     (b"\0\0\0\x0cjP  ", "JPEG 2000"),
     (b"\xff\x4f\xff\x51", "JPEG 2000"),
     (b"\x1a\x45\xdf\xa3", "Matroska or WebM video"),
+    (b"ID3", "MP3 sound"),
+    (b"\xff\xfb", "MP3 sound"),
+    (b"\xff\xf3", "MP3 sound"),
+    (b"fLaC", "FLAC sound"),
+    (b"OggS", "Ogg sound or video"),
     (b"PK\x03\x04", "ZIP"),
     (b"\x1f\x8b", "gzip"),
 )
@@ -73,6 +78,6 @@ def _name(head: bytes, data: bytes | bytearray) -> str:
     if head[4:8] == b"ftyp":
         return "HEIC" if head[8:12] in (b"heic", b"heix", b"mif1", b"msf1") else "MP4 or QuickTime video"
     if head.startswith(b"RIFF"):
-        return "AVI or WAVE"
+        return {b"WAVE": "WAVE sound", b"AVI ": "AVI video"}.get(head[8:12], "of an unknown format")
     text = bytes(data[:256]).removeprefix(b"\xef\xbb\xbf").lstrip().lower()
     return next((name for magic, name in _MARKUP if text.startswith(magic)), "of an unknown format")
