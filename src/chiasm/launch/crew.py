@@ -7,10 +7,12 @@ from typing import Protocol
 import msgspec
 
 from chiasm.launch.members import Connect
+from chiasm.launch.model import model_directory, preparer_of
 from chiasm.launch.processes.base import Process, Spawn
 from chiasm.launch.processes.messages import Order
 from chiasm.launch.processes.process import WorkerProcess
 from chiasm.launch.processes.specs import WorkerSpec, settings_of_one, specs_of
+from chiasm.media.prepare.base import ImagePreparer
 from chiasm.protocol.worker import Worker
 from chiasm.routing.remote import RemoteWorker
 from chiasm.settings import Settings
@@ -23,11 +25,15 @@ class Crew(Protocol):
         specs: Processes to be started.
         listed: Workers that run already, by address, with a name where they do not say their own.
         shares_host: Whether all workers can read this host's media spool; otherwise media travel in the calls.
+        preparer: How the model's pictures are sized; None where that is not known, or it has no eyes.
+        takes_images: Whether it has.
     """
 
     specs: Sequence[WorkerSpec]
     listed: Sequence[tuple[str | None, str]]
     shares_host: bool
+    preparer: ImagePreparer | None
+    takes_images: bool
 
     def spawner(self, folder: Path, spool: Path | None) -> Spawn:
         """What starts a process; sockets and logs go to `folder`, media are read from `spool`."""
@@ -62,6 +68,8 @@ class EmbeddedCrew:
         self.specs: Sequence[WorkerSpec] = specs_of(settings.routing)
         self.listed: Sequence[tuple[str | None, str]] = [(None, address) for address in settings.routing.members]
         self.shares_host = not any(address.startswith("http://") for address in settings.routing.members)
+        self.preparer = preparer_of(model_directory(settings.engine.model))
+        self.takes_images = self.preparer is not None
         self.connect = remote_connect(settings.routing.worker_token)
 
     def spawner(self, folder: Path, spool: Path | None) -> Spawn:

@@ -10,7 +10,7 @@ from chiasm.gateway.state import Ingest
 from chiasm.launch.crew import Crew, EmbeddedCrew
 from chiasm.launch.engine import Progress
 from chiasm.launch.members import Members
-from chiasm.launch.model import model_directory, preparer_of, served_name
+from chiasm.launch.model import served_name
 from chiasm.launch.processes.folder import own_folder, watched_folder
 from chiasm.launch.processes.supervisor import Supervisor
 from chiasm.media.ingest import MediaIngest
@@ -40,7 +40,6 @@ class WorkerFleet:
             EngineStartError: A process could not start; none is left.
         """
         self._settings = settings
-        self._preparer = preparer_of(model_directory(settings.engine.model))
         self._watched = watched_folder(settings.routing.directory) if settings.routing.directory else None
         self._crew = crew or EmbeddedCrew(settings)
         self._spool = Spool(settings.media) if self._crew.shares_host else None
@@ -64,7 +63,7 @@ class WorkerFleet:
     @property
     def takes_images(self) -> bool:
         """See `Backend`."""
-        return self._preparer is not None
+        return self._crew.takes_images
 
     @property
     def supervisor(self) -> Supervisor:
@@ -78,7 +77,7 @@ class WorkerFleet:
             closing.push_async_callback(asyncio.to_thread, self._closing.close)
             router = Router(self._settings.routing)
             closing.push_async_callback(router.aclose)
-            ingest = MediaIngest(self._settings.media, self._preparer, spool=self._spool)
+            ingest = MediaIngest(self._settings.media, self._crew.preparer, spool=self._spool)
             closing.push_async_callback(ingest.aclose)
             keeping = asyncio.create_task(self._keep(router))
             keeping.add_done_callback(_report_fault)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import chiasm
-from chiasm.errors import EngineStartError, InvalidSettingError
+from chiasm.errors import EngineStartError, InvalidSettingError, UnsupportedModelError
 from chiasm.launch.members import Connect
 from chiasm.launch.model import model_directory, preparer_of, served_name
 from chiasm.launch.processes.base import Process, Spawn
@@ -45,6 +45,7 @@ class VllmCrew:
             InvalidSettingError: Parallelism, devices or the workers' file do not fit.
         """
         self.model = served_model(settings)
+        self.preparer, self.takes_images = self.model.preparer, self.model.takes_images
         self._settings = settings
         self._by_name = {one.name: one for one in _listed(settings)}
         self.listed: Sequence[tuple[str | None, str]] = [(one.name, one.url) for one in self._by_name.values()]
@@ -96,7 +97,7 @@ class VllmCrew:
             spool=spool,
             embeddings=embeddings,
             device=self._device(),
-            takes_images=self.model.preparer is not None,
+            takes_images=self.model.takes_images,
             needs_tower=self.model.has_deepstack,
             kv_port=_free_port(self._settings.transfer.host),
         )
@@ -172,10 +173,21 @@ def vllm_specs(routing: RoutingSettings) -> list[WorkerSpec]:
 
 
 def served_model(settings: Settings) -> ServedModel:
-    """What the control plane knows of the model. Raises `EngineStartError` when its directory cannot be read."""
+    """What the control plane knows of the model.
+
+    Raises:
+        EngineStartError: Its directory cannot be read.
+        UnsupportedModelError: It is to be split, and how it sizes pictures is not known.
+    """
     from chiasm.engines.embedded.revision import model_revision
 
     directory = model_directory(settings.engine.model)
+    try:
+        preparer = preparer_of(directory)
+    except UnsupportedModelError:
+        if settings.routing.topology not in ("local", "agg"):
+            raise  # grids of pictures could not be checked
+        preparer = None
     return ServedModel(
         name=served_name(settings.engine),
         revision=model_revision(directory, settings.engine.dtype),
@@ -183,7 +195,7 @@ def served_model(settings: Settings) -> ServedModel:
         config=config_of(directory),
         special_tokens=special_tokens_of(directory),
         refuses_special_tokens=settings.vllm.special_tokens == "refuse",
-        preparer=preparer_of(directory),
+        preparer=preparer,
     )
 
 

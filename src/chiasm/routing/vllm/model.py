@@ -35,7 +35,8 @@ class ServedModel:
         config: The model's `config.json`.
         special_tokens: Texts that vLLM's tokenizer takes for special tokens wherever they stand.
         refuses_special_tokens: Whether a user's text may not contain them.
-        preparer: How pictures are sized; None for a model without eyes.
+        preparer: How pictures are sized; None where that is not known, which is enough for whole workers, or the
+            model has no eyes.
     """
 
     name: str
@@ -50,6 +51,11 @@ class ServedModel:
     def family(self) -> str:
         """The architecture's name."""
         return str(self.config.get("model_type", "unknown"))
+
+    @property
+    def takes_images(self) -> bool:
+        """Whether the model has eyes."""
+        return self.preparer is not None or isinstance(self.config.get("vision_config"), dict)
 
     @property
     def processor_revision(self) -> str:
@@ -78,13 +84,15 @@ class ServedModel:
         return len(vision.get("deepstack_visual_indexes") or ())
 
     def plan(self, item: MediaItem) -> ImagePlan:
-        """What follows from a picture's header. Raises `MediaRefusedError`, or `EngineStartError` without eyes."""
+        """What follows from a picture's header. Raises `MediaRefusedError`, or `EngineStartError` when nothing does."""
         if self.preparer is None:
-            raise EngineStartError(f"'{self.name}' takes no pictures")
+            raise EngineStartError(f"How '{self.name}' sizes pictures is not known", hint="Use the topology 'agg'")
         return self.preparer.plan(item.width, item.height)
 
     def num_visual_tokens(self, request: GenerateRequest) -> int:
-        """Embeddings of all pictures in a prompt, each as often as it stands there."""
+        """Embeddings of all pictures in a prompt, each as often as it stands there; 0 where that is not known."""
+        if self.preparer is None:
+            return 0
         messages = request.prompt.messages if isinstance(request.prompt, ChatPrompt) else ()
         places = [part.item for message in messages for part in message.parts if isinstance(part, ItemPart)]
         return sum(self.plan(request.items[place]).num_embeddings for place in places)

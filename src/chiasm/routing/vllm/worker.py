@@ -98,7 +98,7 @@ class VllmWorker:
             dtype=model.dtype,
             device=options.device,
             max_model_tokens=served.max_model_len,
-            takes_images=model.preparer is not None,
+            takes_images=model.takes_images,
             encodes_for_others=options.roles == ("encode",),
             model_revision=model.revision,
             processor_revision=model.processor_revision,

@@ -8,6 +8,7 @@ from chiasm.errors import (
     ContextLengthError,
     EngineDeadError,
     EngineError,
+    EngineStartError,
     EngineStepError,
     HandleExpiredError,
     InvalidRequestError,
@@ -178,6 +179,15 @@ def test_a_grid_that_is_none_is_refused(grid):
 def test_an_answer_without_the_pictures_embedding_is_refused(entries):
     with pytest.raises(EngineError):
         handles_of(described(entries), asked(), model(), 60.0)
+
+
+def test_a_model_whose_pictures_cannot_be_sized_is_served_whole():
+    blind = model(preparer=None)
+    assert blind.takes_images
+    assert blind.num_visual_tokens(chat(0, items=(picture(),))) == 0
+    with pytest.raises(EngineStartError, match="not known"):
+        handles_of(described(entry([0], [1, 4, 4])), asked(), blind, 60.0)
+    assert not model(preparer=None, config={"model_type": "qwen3"}).takes_images
 
 
 def test_events_are_cut_out_whatever_the_pieces():
