@@ -198,6 +198,22 @@ def test_a_consumer_with_the_medium_takes_the_embedding_when_it_can(consumer):
     assert consumer.admission.held("r", "a") is not None
 
 
+def test_another_grid_of_an_identity_waits_for_the_first_to_go_or_fails(consumer):
+    """Encoders with other size limits may give one picture other grids, of as many rows by chance."""
+    admit(consumer, "r", [wanted("a")], offer(consumer, "a"))
+    grid = {"image_grid_thw": [1, 2, 8]}
+    params = offer(consumer, "a", 2)
+    said = announcement(embedding(2), "a", grid)
+    params["a"] |= {"metadata": grid, "chiasm": msgspec.to_builtins(said)}
+    with pytest.raises(LayoutMismatchError):
+        admit(consumer, "s", [wanted("a", metadata=grid)], params)
+    assert consumer.admission.held("s", "a") is None
+    consumer.admission.forget("r")
+    consumer.admission.forget("s")
+    admit(consumer, "t", [wanted("a", metadata=grid)], params)
+    assert consumer.memory.own == {"a": embedding(2)}
+
+
 def test_a_preempted_request_gets_its_embedding_again(consumer):
     params = offer(consumer, "a")
     admit(consumer, "r", [wanted("a")], params)

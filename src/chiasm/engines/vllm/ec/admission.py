@@ -131,6 +131,9 @@ class Admission:
         stored = self._store.hold(item.identity)
         if stored is None:  # made room for another one already
             return False
+        if not _fits(stored, item):  # somebody else's pull of the identity came in between
+            self._store.release(item.identity)
+            return False
         request.held[item.identity] = stored
         return True
 

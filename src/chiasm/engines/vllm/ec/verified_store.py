@@ -32,15 +32,10 @@ class VerifiedStore:
     def __init__(self, transport: Transport, max_bytes: int) -> None:
         self._transport = transport
         self._max_bytes = max_bytes
-        self._lock = Lock()
+        self._lock = Lock()  # of the entries; never held while bytes are copied, for the scheduler's thread takes it
+        self._put_lock = Lock()
         self._entries: OrderedDict[str, _Entry] = OrderedDict()
         self.num_evicted = 0
-
-    @property
-    def num_bytes(self) -> int:
-        """Bytes of all copies."""
-        with self._lock:
-            return sum(entry.stored.layout.num_bytes for entry in self._entries.values())
 
     def put(self, identity: str, layout: Layout, metadata: Mapping[str, object], data: Buffer) -> StoredEmbedding:
         """Copy checked bytes; they replace what is there for the identity.
@@ -51,17 +46,19 @@ class VerifiedStore:
         """
         if layout.num_bytes > self._max_bytes:  # emptying the store would not help
             raise OverloadedError(f"{layout.num_bytes} bytes do not fit {self._max_bytes}", hint="Raise max_bytes")
-        with self._lock:
-            entry = self._entries.get(identity)
-            if entry is not None and entry.num_holds:
-                if entry.stored.layout == layout:
-                    return entry.stored
-                raise LayoutMismatchError("An embedding of the same identity but of another layout is in use")
-            if entry is not None:
-                self._drop(identity)
+        with self._put_lock:
+            with self._lock:
+                entry = self._entries.get(identity)
+                if entry is not None and entry.num_holds:
+                    if (entry.stored.layout, entry.stored.metadata) == (layout, metadata):
+                        return entry.stored
+                    raise LayoutMismatchError("An embedding of the same identity but of another layout is in use")
+                if entry is not None:
+                    self._drop(identity)
             address = self._make_room_and_put(identity, data)
             stored = StoredEmbedding(address=address, layout=layout, metadata=metadata)
-            self._entries[identity] = _Entry(stored)
+            with self._lock:
+                self._entries[identity] = _Entry(stored)
             return stored
 
     def hold(self, identity: str) -> StoredEmbedding | None:
@@ -84,11 +81,12 @@ class VerifiedStore:
             try:
                 return self._transport.put(identity, data, ttl_s=_FOR_EVER_S)
             except OverloadedError:
-                oldest = next((name for name, entry in self._entries.items() if not entry.num_holds), None)
-                if oldest is None:
-                    raise
-                self._drop(oldest)
-                self.num_evicted += 1
+                with self._lock:
+                    oldest = next((name for name, entry in self._entries.items() if not entry.num_holds), None)
+                    if oldest is None:
+                        raise
+                    self._drop(oldest)
+                    self.num_evicted += 1
 
     def _drop(self, identity: str) -> None:
         del self._entries[identity]
