@@ -112,22 +112,23 @@ def _verdict(summary: CellSummary) -> Text:
     return text
 
 
-def _counts(summary: CellSummary) -> Table:
+def _counts(summary: CellSummary) -> RenderableType:
     groups = summary.classes | ({"all": summary.total} if len(summary.classes) > 1 else {})
     table = _table(
         None, "class", "attempted", "finished", "other endings", "prompt tokens", "output tokens", "attained"
     )
     for name, group in groups.items():
         table.add_row(name, str(group.num_attempted), str(group.num_finished), *_count_cells(group))
-    return table
+    if not (num_wrong := summary.total.num_wrong_length):
+        return table
+    return Stack(table, Text(f"{num_wrong} answers have another length than was asked for", style="yellow"))
 
 
 def _count_cells(group: Group) -> Iterable[str]:
     others = {outcome: count for outcome, count in group.outcomes.items() if outcome != "finished"}
     yield ", ".join(f"{count} {outcome}" for outcome, count in others.items()) or _NOTHING
     yield _NOTHING if group.mean_prompt_tokens is None else f"{group.mean_prompt_tokens:.0f}"
-    wrong = f" ({group.num_wrong_length} of another length than asked)" if group.num_wrong_length else ""
-    yield f"{group.mean_output_tokens:.0f}{wrong}"
+    yield f"{group.mean_output_tokens:.0f}"
     yield _NOTHING if group.attainment is None else f"{group.attainment:.1%}"
 
 

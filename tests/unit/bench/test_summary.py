@@ -43,7 +43,7 @@ def test_every_ending_is_counted_and_classes_are_kept_apart():
     assert found.total.latencies.ttft.count == 96
     text = _shown(cell_report(found))
     assert "2 overloaded, 1 timed_out, 1 cancelled" in text
-    assert "1 of another length than asked" in text
+    assert "1 answers have another length than was asked for" in text
 
 
 def test_only_measured_requests_are_summed_up():
