@@ -45,7 +45,7 @@ async def test_a_running_request_finishes_and_a_new_one_is_refused():
         status, _, body = await read_response(reader)
         assert status == 200
         assert body.endswith(b"data: [DONE]\n\n")
-        assert b'" e"' in body
+        assert b' e"' in body
         await asyncio.wait_for(server.task, PATIENCE_S)
         with pytest.raises(OSError, match=r"refused|Connect"):
             await server.connect()
