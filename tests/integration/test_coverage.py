@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from chiasm.errors import UnsupportedFeatureError
 from chiasm.protocol.worker import EncodeRequest
 from tests.conditions import until
 from tests.memory_transport import SharedTensors
@@ -87,6 +88,24 @@ async def test_an_embedding_is_made_once_per_scope_also_at_once(running):
     assert avoided(worker)[1] == 2
     assert len({response.handles[0].key for response in responses}) == 2
     assert worker.stats().num_offered_tensors == 2
+
+
+async def test_an_offer_is_renewed_by_its_handle_alone(directory):
+    shared, items = SharedTensors(), pictures(23, 1)
+    for cache_bytes in (2**20, 0):
+        worker = start(directory, ("encode",), shared, embedding_cache_bytes=cache_bytes)
+        (first,) = (await worker.encode(EncodeRequest(request_id="e", items=items))).handles
+        again = EncodeRequest(request_id="r", items=(replace(items[0], source=first),))
+        if cache_bytes:
+            (renewed,) = (await worker.encode(again)).handles
+            assert renewed.expires_at_s > first.expires_at_s
+            assert replace(renewed, expires_at_s=first.expires_at_s) == first
+        else:
+            with pytest.raises(UnsupportedFeatureError):
+                await worker.encode(again)
+        assert avoided(worker)[1] == 1, "nothing is encoded for it"
+        await idle(worker)
+        await worker.aclose()
 
 
 async def test_only_pictures_behind_the_covered_part_are_encoded(running):
