@@ -4,6 +4,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+from benchmarks.epd import tables
+
 RESULTS = Path(__file__).parent / "results"
 PAGE = Path(__file__).parents[1] / "docs/performance.md"
 NAMES = {
@@ -228,33 +230,18 @@ def soak_section(result: dict[str, Any]) -> str:
 
 
 def topologies_section(result: dict[str, Any]) -> str:
-    """Means of each topology, and auto against the best fixed one, each request with its pair."""
-    lines = [
-        f"## Topologies on equal resources\n\n{conditions(result['machine'])}",
-        "Two worker processes of one thread each, and gateway and client on the same cores; Poisson arrivals, unique "
-        "pictures, latencies from the scheduled time. Ratios below 1 are in favour of auto.\n",
-        "| cell | | agg | e-pd | auto | auto / best fixed | auto / agg | errors |",
-        "|---|---|---|---|---|---|---|---|",
-    ]
-    for entry in result["summary"]:
-        for figure, name in (("first_token_s", "first token"), ("end_s", "end")):
-            means, auto = entry["means"][figure], entry["auto"][figure]
-            shown = " | ".join(f"{1e3 * means[one]:.0f} ms" for one in ("agg", "e-pd", "auto"))
-            best, agg = (_interval(auto[one]) for one in ("against best", "against agg"))
-            errors = sum(entry["errors"].values())
-            lines.append(f"| {entry['cell']} | {name} | {shown} | {best} of {auto['best fixed']} | {agg} | {errors} |")
-    return "\n".join(lines) + "\n"
-
-
-def _interval(ratio: dict[str, float]) -> str:
-    return f"{ratio['ratio']:.2f} ({ratio['low']:.2f}-{ratio['high']:.2f})"
+    """The grid of topologies, or one of the questions beside it."""
+    title, table = tables.SCENARIOS.get(
+        result.get("scenario", ""), ("Topologies on equal resources", tables.grid_table)
+    )
+    return f"## {title}\n\n{conditions(result['machine'])}\n{table(result)}"
 
 
 def section(result: dict[str, Any]) -> str:
     """Choose by what the file holds."""
     if "unexplained" in result:
         return soak_section(result)
-    if "summary" in result and isinstance(result["summary"], list):
+    if "scenario" in result or isinstance(result.get("summary"), list):
         return topologies_section(result)
     if "fronts" in result:
         return fronts_section(result)

@@ -1,0 +1,1 @@
+"""Parts of the benchmark of topologies: what is asked, of whom, in which order, and what follows from the answers."""
