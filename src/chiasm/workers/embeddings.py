@@ -160,9 +160,7 @@ class EmbeddingSource:
             encode = partial(self._encode, wanted, preparer, clock)
             return await self._shared(wanted.flight(None), wanted.index, clock, "encode_queue", encode)
 
-    async def _shared(
-        self, flight: _Flight, index: int, clock: StageClock, stage: str, work: _Work
-    ) -> EmbeddingHandle:
+    async def _shared(self, flight: _Flight, index: int, clock: StageClock, stage: str, work: _Work) -> EmbeddingHandle:
         """Wait for the work that is under way, or start it. `stage` is what waiting counts as."""
         joined_s, is_first = clock.now_s(), flight not in self._flights
         async with self._flights.join(flight, work) as handle:
