@@ -20,10 +20,10 @@ class _BeforeTorchvision(importlib.abc.MetaPathFinder):
 
     library = None  # the operators are there as long as it is
 
-    def find_spec(self, name, path, target=None):
+    def find_spec(self, name: str, _path: object, _target: object = None) -> None:
         if name == "torchvision":
             sys.meta_path.remove(self)
-            import torch
+            import torch  # noqa: PLC0415 - not before somebody wants torchvision
 
             _BeforeTorchvision.library = torch.library.Library("torchvision", "DEF")
             for schema in _SCHEMAS:

@@ -1,0 +1,44 @@
+"""Keys and values from one vLLM server to another: started by Chiasm, over NIXL on CPU."""
+
+import pytest
+
+from chiasm.launch.vllm.installed import installed_vllm
+from tests.e2e.served import picture
+from tests.vllm.gateways import PROMPTS, QUESTION, assert_same, gateway
+from tests.vllm.servers import vllm_python
+
+pytestmark = [
+    pytest.mark.vllm,
+    pytest.mark.timeout(900),
+    pytest.mark.skipif(not vllm_python().exists(), reason="no environment with vLLM: run `make test-vllm`"),
+]
+
+
+@pytest.fixture(scope="module")
+def over_vllm():
+    if "nixl" not in installed_vllm(str(vllm_python())).packages:
+        pytest.skip("vLLM's environment has no NIXL")
+    with gateway("engine.kind=vllm", "routing.topology=e-p-d", "routing.local_encode=never") as made:
+        yield made
+
+
+@pytest.mark.parametrize("name", PROMPTS)
+def test_the_answers_are_those_of_the_embedded_engine_cold_and_warm(over_vllm, embedded, name):
+    expected = embedded.logprobs(PROMPTS[name])
+    for _ in range(2):
+        assert_same(over_vllm.logprobs(PROMPTS[name]), expected)
+
+
+def test_each_stage_has_its_server(over_vllm):
+    receipt = over_vllm.receipt((picture("green", shift=21), QUESTION))
+    attempts = [(one["stage"], one["worker"], one["outcome"]) for one in receipt["route"]["attempts"]]
+    assert attempts == [("encode", "encode-0", "ok"), ("prefill", "prefill-0", "ok"), ("decode", "decode-0", "ok")]
+    assert receipt["route"]["path"] == "e-p-d"
+
+
+def test_several_choices_come_from_the_decoding_server(over_vllm, embedded):
+    parts = (picture("red", shift=3), "Describe the image.")
+    found, expected = (
+        [choice["message"]["content"] for choice in one.chat(parts, n=2)[1]["choices"]] for one in (over_vllm, embedded)
+    )
+    assert found == expected
