@@ -19,7 +19,7 @@ from chiasm.protocol.generation import (
 )
 from chiasm.protocol.worker import Worker
 
-MIN_INTERVAL_S = 0.001
+MIN_INTERVAL_S = 0.002
 """Between batches of a stream. Models take longer for a token, so that each is a batch; nobody can see the rest."""
 
 _MAX_READ_AHEAD = 256
@@ -45,6 +45,7 @@ class Generation:
         self._num_reading = len(requests)
         self._due_s = 0.0  # of the next batch
         self._is_gathering = False
+        self._is_fast = False  # the next batch will not be there before it is due
         self._failure: BaseException | None = None
         self._waiter: asyncio.Future[None] | None = None
         self._taken = asyncio.Event()
@@ -70,6 +71,8 @@ class Generation:
         worker raised, after the events before it.
         """
         loop = asyncio.get_running_loop()
+        if self._is_fast:
+            await self._until_due(loop)
         while not self._ready:
             if self._failure is not None:
                 raise self._failure
@@ -97,6 +100,7 @@ class Generation:
         finally:
             timer.cancel()
             self._is_gathering = False
+            self._is_fast = bool(self._ready)
 
     async def _read(self, request: GenerateRequest, first_choice: int) -> None:
         is_finished = False
