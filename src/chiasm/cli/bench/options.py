@@ -57,4 +57,6 @@ Timeout = Annotated[float, _client(min=0.1, help="Seconds after which a request 
 Processes = Annotated[int, _client(min=0, max=64, help="Client processes; 0: half of the cores.")]
 ApiKey = Annotated[str | None, _client(envvar="CHIASM_API_KEY", help="Key of the server.", show_default=False)]
 Model = Annotated[str | None, _client(help="Model's name. None: the first that is listed.", show_default=False)]
-Output = Annotated[Path | None, _client(help="New or empty folder for schedules, records and summaries.", show_default=False)]
+Output = Annotated[
+    Path | None, _client(help="New or empty folder for schedules, records and summaries.", show_default=False)
+]
