@@ -13,6 +13,7 @@ from chiasm.cli.faults import faults
 from chiasm.cli.media import media
 from chiasm.cli.plan import plan
 from chiasm.cli.profile import profile
+from chiasm.cli.parity import parity
 from chiasm.cli.report import report_error
 from chiasm.cli.serve import serve
 from chiasm.cli.simulate import simulate
@@ -41,6 +42,7 @@ app.command()(ask)
 app.command()(tokens)
 app.command()(doctor)
 app.command()(faults)
+app.command()(parity)
 app.command()(profile)
 app.command()(simulate)
 app.command()(advise)

@@ -14,7 +14,7 @@ from chiasm.protocol.worker import Worker
 from chiasm.settings import Settings
 from chiasm.settings.process import prepare_threads
 
-_SHAPES: dict[str, Shape | None] = {
+SHAPES: dict[str, Shape | None] = {
     "auto": None,
     "embed": "embedder",
     "classify": "sequence_classifier",
@@ -22,6 +22,7 @@ _SHAPES: dict[str, Shape | None] = {
     "late_interaction": "late_interaction",
     "yes_no": "yes_no",
 }
+"""`pooling.task` -> what the model is served as; None: what its files say."""
 
 
 def wants_pooling(settings: Settings) -> bool:
@@ -80,7 +81,7 @@ def start_pooling_worker(settings: Settings, progress: Callable[[str, float], No
             "The embedded engine needs torch and transformers", hint="pip install 'chiasm[embedded]'"
         )
     directory = model_directory(settings.engine.model)
-    model = read_pooling_model(directory, _SHAPES[settings.pooling.task])
+    model = read_pooling_model(directory, SHAPES[settings.pooling.task])
     progress("Loading torch", 0.0)
     prepare_threads()
     from chiasm.workers.pooling import LocalPoolingWorker
