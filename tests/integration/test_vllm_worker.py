@@ -13,6 +13,7 @@ from chiasm.errors import (
     EngineStartError,
     EngineStepError,
     HandleExpiredError,
+    MediaTooLargeError,
 )
 from chiasm.protocol.generation import RequestFinished, TokenEvent
 from chiasm.protocol.worker import EncodeRequest
@@ -160,6 +161,19 @@ async def test_a_dead_engine_is_noticed_at_the_next_look_and_forgotten_when_it_i
         assert not worker.stats().is_healthy
         script.answers["/health"] = (200, "")
         assert (await worker.refresh()).is_healthy
+
+
+async def test_a_picture_for_which_the_servers_have_no_room_is_refused_before_it_is_sent(tmp_path):
+    async with scripted(tmp_path) as (script, address):
+        options = VllmOptions(name="w", roles=("encode", "prefill", "decode"))
+        worker = await VllmWorker.connect(address, model(max_picture_embeddings=3), options)
+        num_calls = len(script.heads)
+        large = picture()  # 4 embeddings
+        with pytest.raises(MediaTooLargeError, match="room for 3"):
+            await worker.encode(EncodeRequest(request_id="e", items=(large,)))
+        assert type((await outcome(worker, chat(0, items=(large,))))[1]) is MediaTooLargeError
+        assert len(script.heads) == num_calls
+        await worker.aclose()
 
 
 async def test_an_encoded_picture_is_a_handle_and_a_consumer_that_fails_with_it_is_taken_to_have_missed_it(tmp_path):

