@@ -96,9 +96,10 @@ class ServedModel:
         if self.preparer is None:
             raise EngineStartError(f"How '{self.name}' sizes pictures is not known", hint="Use the topology 'agg'")
         plan, most = self.preparer.plan(item.width, item.height), self.max_picture_embeddings
-        if most is not None and plan.num_embeddings > most:
+        found = plan.num_embeddings
+        if most is not None and found > most:
             raise MediaTooLargeError(
-                f"A picture of {item.width}x{item.height} takes {plan.num_embeddings} embeddings; there is room for {most}",
+                f"A picture of {item.width}x{item.height} takes {found} embeddings; there is room for {most}",
                 hint="Send it smaller; the operator's vllm.picture_hint says how large pictures may be",
             )
         return plan
