@@ -18,7 +18,7 @@ class Question(msgspec.Struct, frozen=True):
     pictures: tuple[str, ...] = ()
     identities: tuple[str, ...] = ()
     max_tokens: int = 12
-    timeout_s: float = 60.0
+    timeout_s: float = 120.0
 
     def body(self) -> bytes:
         """The request, greedy and streamed, with the tokens told apart."""

@@ -134,6 +134,7 @@ def local_settings(settings: Settings) -> Settings:
             health_interval_s=0.1,
             probe_interval_s=3600.0,
             restart_backoff_s=0.1,
+            wait_for_worker_s=110.0,
         ),
     )
 

@@ -114,8 +114,8 @@ SCENARIOS = (
         what="the prefilling worker is killed before the first token; there is no other one",
         make=_Prefill,
         topologies=("e-p-d",),
-        outcome="engine_dead",
         min_failures=1,
+        timeout_s=120.0,  # it waits for the next one to load
     ),
     Scenario(
         name="decode-killed-before-token",
