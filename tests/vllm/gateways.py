@@ -22,7 +22,12 @@ PROMPTS = {
     "repeats": (BLUE, RED, BLUE, BLUE, QUESTION),
     "interleaved": ("First:", GREEN, "then:", RED, "and last:", BLUE, QUESTION),
 }
-PATIENCE = ["routing.probe_timeout_s=120", "gateway.request_timeout_s=240", "vllm.start_timeout_s=600"]
+PATIENCE = [
+    "routing.probe_timeout_s=120",
+    "gateway.request_timeout_s=240",
+    "vllm.start_timeout_s=600",
+    "vllm.stop_timeout_s=3",
+]
 
 
 class Gateway:

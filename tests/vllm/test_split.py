@@ -2,11 +2,13 @@
 
 import logging
 import os
+import re
 import secrets
 import signal
 
 import pytest
 
+from chiasm.launch.vllm.fit import kv_bytes_per_token, kv_tokens
 from tests.e2e.served import picture
 from tests.vllm.gateways import PROMPTS, QUESTION, assert_same, gateway
 from tests.vllm.servers import vllm_python
@@ -88,6 +90,15 @@ def test_the_encoder_encodes_and_the_other_server_never_does(started, log):
     assert receipt["stages_s"]["encode"] > 0
     assert log.encoded_by("encode-0") > before
     assert log.encoded_by("prefill-0") == 0
+
+
+def test_what_fits_is_what_was_worked_out_beforehand(started, log):
+    said = [re.search(r"KV cache size: ([\d,]+) tokens, .* per request: ([\d.]+)x", line) for line in log.lines]
+    tokens, requests = next(match.groups() for match in said if match)
+    text = started.backend._crew.model.text
+    worked_out = kv_tokens(2**30, kv_bytes_per_token(text, 4), "cpu")
+    assert int(tokens.replace(",", "")) == worked_out
+    assert float(requests) == worked_out / 4096
 
 
 @pytest.mark.parametrize("name", ["one", "repeats", "interleaved"])
