@@ -9,7 +9,12 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from contextlib import suppress
+from pathlib import Path
+
+_GRACE_S = 5.0
+_LOOK_INTERVAL_S = 0.1
 
 
 def main() -> None:
@@ -26,7 +31,27 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl+C is for the owner, which ends its servers when it has drained
     threading.Thread(target=_until_owner_is_gone, daemon=True).start()
     server.wait()
+    _until_alone()
     os.killpg(0, signal.SIGKILL)  # engines that their server left behind, and this process
+
+
+def _until_alone() -> None:
+    """Let engines end by themselves for a while: killed, they leave their shared memory behind."""
+    deadline_s = time.monotonic() + _GRACE_S
+    while _has_company() and time.monotonic() < deadline_s:
+        time.sleep(_LOOK_INTERVAL_S)
+
+
+def _has_company() -> bool:
+    """Whether somebody else of this process's group still runs."""
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            state, _parent, group = path.read_text().rpartition(")")[2].split()[:3]
+        except (OSError, ValueError):  # it has just ended
+            continue
+        if int(group) == os.getpgrp() and state != "Z" and path.parent.name != str(os.getpid()):
+            return True
+    return False
 
 
 def _until_owner_is_gone() -> None:
