@@ -135,8 +135,7 @@ def summarise(rows: list[dict[str, Any]], callers: list[int]) -> dict[str, Any]:
     return summary
 
 
-def main(argv: list[str]) -> None:
-    """Measure and write one result file."""
+def arguments(argv: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks pooling", description=__doc__)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=5)
@@ -150,37 +149,49 @@ def main(argv: list[str]) -> None:
     parser.add_argument("--vllm-python", help="python of the environment that peers/install_vllm.sh made")
     parser.add_argument("--pause-pid-file", type=Path, help="stop the process it names while measuring")
     parser.add_argument("--name", default="pooling", help="end of the result file's name")
-    args = parser.parse_args(argv)
-    described = machine.describe()
-    commands = peer_commands(args)
-    with ExitStack() as stack:
-        stack.enter_context(machine.paused(args.pause_pid_file))
-        model = build_model(Path(stack.enter_context(tempfile.TemporaryDirectory())) / "cross-encoder")
-        peers = []
-        for name in args.peers.split(",") if args.peers else commands:
-            peer = stack.enter_context(PeerProcess(name, commands[name], args.threads))
-            try:
-                peer.load(model, args.dtype, args.threads)
-            except PeerError as error:
-                print(f"  {name} is left out: {error}", file=sys.stderr)
-                continue
-            peers.append(peer)
-        rows = run_rounds(peers, args)
-        versions = {peer.name: peer.versions for peer in peers}
-    summary = summarise(rows, args.callers)
+    return parser.parse_args(argv)
+
+
+def started(commands: dict[str, list[str]], args: argparse.Namespace, stack: ExitStack) -> list[PeerProcess]:
+    """Peers that could load the model."""
+    model = build_model(Path(stack.enter_context(tempfile.TemporaryDirectory())) / "cross-encoder")
+    peers = []
+    for name in args.peers.split(",") if args.peers else commands:
+        peer = stack.enter_context(PeerProcess(name, commands[name], args.threads))
+        try:
+            peer.load(model, args.dtype, args.threads)
+        except PeerError as error:
+            print(f"  {name} is left out: {error}", file=sys.stderr)
+            continue
+        peers.append(peer)
+    return peers
+
+
+def print_summary(summary: dict[str, Any]) -> None:
     for cell, entry in summary.items():
         print(cell)
         for name, figures in entry["medians"].items():
-            ratio = entry["ratios"].get(name)
-            shown = (
-                f"; ours {ratio['speed']['median']:.2f}x, by CPU {ratio['speed_by_cpu']['median']:.2f}x"
-                if ratio
-                else ""
-            )
-            print(
+            line = (
                 f"  {name:22} {figures['pairs_per_s']:8.1f} pairs/s, p50 {1e3 * figures['p50_s']:.0f} ms, "
-                f"p95 {1e3 * figures['p95_s']:.0f} ms, {1e3 * figures['cpu_s_per_pair']:.2f} CPU ms a pair{shown}"
+                f"p95 {1e3 * figures['p95_s']:.0f} ms, {1e3 * figures['cpu_s_per_pair']:.2f} CPU ms a pair"
             )
+            if ratio := entry["ratios"].get(name):
+                speed, by_cpu = ratio["speed"]["median"], ratio["speed_by_cpu"]["median"]
+                line += f"; ours {speed:.2f}x, by CPU {by_cpu:.2f}x"
+            print(line)
+
+
+def main(argv: list[str]) -> None:
+    """Measure and write one result file."""
+    args = arguments(argv)
+    described = machine.describe()
+    with ExitStack() as stack:
+        stack.enter_context(machine.paused(args.pause_pid_file))
+        peers = started(peer_commands(args), args, stack)
+        rows = run_rounds(peers, args)
+        versions = {peer.name: peer.versions for peer in peers}
+    summary = summarise(rows, args.callers)
+    print_summary(summary)
     RESULTS.mkdir(parents=True, exist_ok=True)
     path = RESULTS / f"{time.strftime('%Y-%m-%d')}-{args.name}.json"
     result = {
