@@ -41,10 +41,10 @@ def cell_report(summary: CellSummary) -> RenderableType:
 def repeats_report(summaries: Sequence[CellSummary]) -> RenderableType:
     """Means over repeats with their intervals; only runs that may be believed count."""
     valid = [one for one in summaries if one.verdict == "valid"]
-    table = _table(f"Over {len(valid)} valid of {len(summaries)} runs", "", "mean", "95 % interval")
+    table = _table("", "mean", "95 % interval")
     for name, interval in repeat_intervals(valid).items():
         table.add_row(name, f"{interval.value:.1f}", f"{interval.low:.1f} to {interval.high:.1f}")
-    return table
+    return _titled(f"Over {len(valid)} valid of {len(summaries)} runs", table)
 
 
 def repeat_intervals(summaries: Sequence[CellSummary]) -> dict[str, Interval]:
@@ -66,7 +66,7 @@ def goodput_report(found: Goodput, num_devices: int) -> RenderableType:
     """The curve and the rate."""
     names = list(dict.fromkeys(name for trial in found.trials for name in trial.by_class))
     names = names if len(names) > 1 else []
-    table = _table("Attainment by rate", "requests/s", "attained", *names, "stable")
+    table = _table("requests/s", "attained", *names, "stable")
     for trial in found.trials:
         shares = (f"{trial.by_class.get(name, 0.0):.1%}" for name in names)
         style = "green" if trial.is_good else ""
@@ -74,7 +74,7 @@ def goodput_report(found: Goodput, num_devices: int) -> RenderableType:
         table.add_row(f"{trial.rate_per_s:.3g}", f"{trial.attainment:.1%}", *shares, steady, style=style)
     each = f", {found.goodput_per_s / num_devices:.3g} per device" if num_devices > 1 else ""
     line = f"Goodput {found.goodput_per_s:.3g} requests/s{each} (below {found.first_bad_per_s:.3g})"
-    return Stack(table, Text(line, style="bold"))
+    return Stack(_titled("Attainment by rate", table), Text(line, style="bold"))
 
 
 def peak_report(summary: CellSummary, concurrency: int) -> RenderableType:
@@ -114,9 +114,7 @@ def _verdict(summary: CellSummary) -> Text:
 
 def _counts(summary: CellSummary) -> RenderableType:
     groups = summary.classes | ({"all": summary.total} if len(summary.classes) > 1 else {})
-    table = _table(
-        None, "class", "attempted", "finished", "other endings", "prompt tokens", "output tokens", "attained"
-    )
+    table = _table("class", "attempted", "finished", "other endings", "prompt tokens", "output tokens", "attained")
     for name, group in groups.items():
         table.add_row(name, str(group.num_attempted), str(group.num_finished), *_count_cells(group))
     if not (num_wrong := summary.total.num_wrong_length):
@@ -132,26 +130,30 @@ def _count_cells(group: Group) -> Iterable[str]:
     yield _NOTHING if group.attainment is None else f"{group.attainment:.1%}"
 
 
-def _latencies(name: str, group: Group) -> Table:
-    table = _table(f"Latency of {name} [ms]", "", "mean", "p50", "p90", "p95", "p99", "max")
+def _latencies(name: str, group: Group) -> RenderableType:
+    table = _table("", "mean", "p50", "p90", "p95", "p99", "max")
     for field, title in _LATENCIES.items():
         spread: Distribution | None = getattr(group.latencies, field)
         if spread is not None:
             values = (spread.mean_ms, spread.p50_ms, spread.p90_ms, spread.p95_ms, spread.p99_ms, spread.max_ms)
             table.add_row(title, *(_number(value) for value in values))
-    return table
+    return _titled(f"Latency of {name} [ms]", table)
 
 
-def _stages(rows: Mapping[str, float], ttft_ms: float, count: int) -> Table:
-    table = _table(f"Time to first token by stage, mean of {count} receipts", "", "ms", "share")
+def _stages(rows: Mapping[str, float], ttft_ms: float, count: int) -> RenderableType:
+    table = _table("", "ms", "share")
     for name, value in rows.items():
         table.add_row(name, _number(value), f"{value / ttft_ms:.1%}")
     table.add_row("TTFT, from the send", _number(ttft_ms), "", style="bold")
-    return table
+    return _titled(f"Time to first token by stage, mean of {count} receipts", table)
 
 
-def _table(title: str | None, first: str, *others: str) -> Table:
-    table = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False)
+def _titled(title: str, table: Table) -> Stack:
+    return Stack(Text(f"\n{title}", style="bold"), table)
+
+
+def _table(first: str, *others: str) -> Table:
+    table = Table(box=None, pad_edge=False)
     table.add_column(first, no_wrap=True)
     for name in others:
         table.add_column(name, justify="right")

@@ -9,8 +9,9 @@ from rich.console import Console
 from chiasm.bench.aiperf import write_aiperf
 from chiasm.bench.client.processes import Measured
 from chiasm.bench.metrics.goodput import Objectives
+from chiasm.bench.search import Goodput, Trial
 from chiasm.bench.summary import summarize
-from chiasm.bench.tables import cell_report, repeat_intervals, repeats_report
+from chiasm.bench.tables import cell_report, goodput_report, repeat_intervals, repeats_report
 from tests.unit.bench.records import record
 
 
@@ -121,3 +122,14 @@ def test_aiperf_files_have_its_names_and_units(tmp_path):
 def test_the_window_of_a_single_request_is_its_own_time():
     found = summarize(_measured([record(0, ttft_ms=100, gaps_ms=())]), 20.0)
     assert found.throughput.requests_per_s == pytest.approx(10)
+
+
+def test_the_curve_of_goodput_has_the_classes_and_the_rate_per_device():
+    trials = (
+        Trial(rate_per_s=4, attainment=0.99, is_stable=True, by_class={"text": 1.0, "pictures": 0.98}),
+        Trial(rate_per_s=8, attainment=0.4, is_stable=False, by_class={"text": 0.5, "pictures": 0.2}),
+    )
+    text = _shown(goodput_report(Goodput(goodput_per_s=7.1, first_bad_per_s=7.5, trials=trials), 2))
+    assert "Goodput 7.1 requests/s, 3.55 per device (below 7.5)" in text
+    assert "4 99.0% 100.0% 98.0% yes" in text
+    assert "8 40.0% 50.0% 20.0% no" in text

@@ -13,6 +13,7 @@ import msgspec
 
 from chiasm.bench.metrics.ttft import wire_ttft_s
 from chiasm.bench.record import Record
+from chiasm.observability.receipt import STAGES
 
 
 class StageBreakdown(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,7 +39,7 @@ def stage_breakdown(records: Iterable[Record]) -> StageBreakdown | None:
     ]
     if not rows:
         return None
-    names = dict.fromkeys(name for receipt, _, _ in rows for name in receipt.stages_s)
+    names = sorted({name for receipt, _, _ in rows for name in receipt.stages_s}, key=_place)
     return StageBreakdown(
         count=len(rows),
         stages_ms={
@@ -49,3 +50,8 @@ def stage_breakdown(records: Iterable[Record]) -> StageBreakdown | None:
         ttft_ms=1e3 * statistics.fmean(wire_s for _, _, wire_s in rows),
         unaccounted_share=statistics.median(receipt.unaccounted_s / ttft_s for receipt, ttft_s, _ in rows),
     )
+
+
+def _place(stage: str) -> tuple[int, str]:
+    """On a request's way; stages that are not known here come last."""
+    return STAGES.index(stage) if stage in STAGES else len(STAGES), stage
