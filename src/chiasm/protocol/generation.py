@@ -49,7 +49,10 @@ class TokensPrompt(msgspec.Struct, frozen=True, tag="tokens"):
 
 
 class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
-    """How tokens are chosen. `temperature` 0 is greedy. Ranges are checked here, on both sides of the wire."""
+    """How tokens are chosen, and when. `temperature` 0 is greedy. Ranges are checked here, on both sides of the wire.
+
+    Lower `priority` goes first where requests wait for a worker's slots and steps; it orders, and starves nobody.
+    """
 
     temperature: Annotated[float, Meta(ge=0, le=100)] = 1.0
     top_p: Annotated[float, Meta(gt=0, le=1)] = 1.0
@@ -69,6 +72,7 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
     num_top_logprobs: Annotated[int, Meta(ge=0, le=20)] | None = None
     json_schema: str | None = None
     n: Annotated[int, Meta(ge=1, le=128)] = 1
+    priority: Annotated[int, Meta(ge=-100, le=100)] = 0
 
 
 class GenerateRequest(msgspec.Struct, frozen=True, kw_only=True):

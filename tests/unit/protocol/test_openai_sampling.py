@@ -41,6 +41,7 @@ def test_null_means_the_default():
         ("seed", -3),
         ("min_tokens", 4),
         ("ignore_eos", True),
+        ("priority", -3),
         ("skip_special_tokens", False),
         ("n", 3),
     ],

@@ -117,6 +117,7 @@ class LanguageStages:
                 prompt.num_tokens,
                 after=first,
                 has_media=bool(prompt.images),
+                priority=params.priority,
                 num_missing_tokens=num_missing_tokens,
             )
             first = first or scheduled

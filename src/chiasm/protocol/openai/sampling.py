@@ -89,6 +89,7 @@ class SamplingFields(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     stop_token_ids: list[Annotated[int, Meta(ge=0)]] | None = None
     ignore_eos: bool | None = None
     skip_special_tokens: bool | None = None
+    priority: int | None = None
     response_format: ResponseFormat | None = None
     chiasm: ChiasmOptions | None = None
 

@@ -141,6 +141,7 @@ class WireBody(msgspec.Struct, kw_only=True, omit_defaults=True, forbid_unknown_
     ignore_eos: bool = False
     skip_special_tokens: bool = True
     n: int = 1
+    priority: int = 0
     return_token_ids: bool = False
     response_format: TextFormat | WireSchemaFormat | None = None
     ec_transfer_params: dict[str, EmbeddingEntry] | None = None

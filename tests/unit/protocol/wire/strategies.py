@@ -119,6 +119,7 @@ SAMPLING = st.builds(
     num_top_logprobs=st.none() | st.integers(0, 20),
     json_schema=st.none() | SCHEMA,
     n=st.integers(1, 128),
+    priority=st.integers(-100, 100),
 )
 
 
