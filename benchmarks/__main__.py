@@ -14,6 +14,7 @@ COMMANDS = {
     "media": "decoding and preparing pictures against Pillow with transformers, and OpenCV",
     "pooling": "pairs a second of a reranker, against transformers, sentence-transformers, infinity-emb and vLLM",
     "simulator_scale": "a million simulated requests over a thousand workers",
+    "video": "sampling frames of a video against reading it with OpenCV",
     "soak": "requests without end, with faults and clients that leave",
     "vllm_ec": "handing an embedding from one vLLM server to another, against vLLM's example connector",
     "vllm_failures": "embeddings that go wrong between vLLM servers, with vLLM's example connector and Chiasm's",

@@ -1,0 +1,126 @@
+"""Sampling a video: 30 frames of 10 s at 1280x720 to the size of 256 visual tokens, beside reading it with OpenCV.
+
+Serving stacks read every frame with OpenCV, keep the wanted ones and resize them with the model's processor. Ways take
+turns and ratios are those of the same round, so that a busy machine harms all of them alike.
+"""
+
+import argparse
+import json
+import statistics
+import tempfile
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import av
+import cv2
+import numpy as np
+from PIL import Image
+
+from benchmarks import machine
+from benchmarks.media import cpu_s, photo
+from benchmarks.ratios import median_ratio
+from chiasm.media.kernels.registry import kernels
+from chiasm.media.video.frames import sample_video
+from chiasm.media.video.header import read_video_header
+from chiasm.media.video.sampling import SamplingRule, sampled_indices
+from chiasm.settings import MediaSettings
+
+SETTINGS = MediaSettings()
+RULE = SamplingRule(fps=None, num_frames=30)
+TARGET = (588, 336)
+BICUBIC = 3
+BASELINE = "opencv, every frame read"
+
+
+def moving(num_frames: int, size: tuple[int, int], gop: int, b_frames: int) -> bytes:
+    """H.264 of a still scene under a moving window with grain."""
+    scene = np.asarray(photo(size[0] + 4 * num_frames, size[1]))
+    grain = np.random.default_rng(0).integers(0, 12, (size[1], size[0], 3), np.uint8)
+    with tempfile.NamedTemporaryFile(suffix=".mp4") as out:
+        with av.open(out.name, "w") as file:
+            stream = file.add_stream("libx264", rate=24, options={"g": str(gop), "bf": str(b_frames)})
+            stream.width, stream.height, stream.pix_fmt = *size, "yuv420p"
+            stream.codec_context.time_base = Fraction(1, 24)
+            for number in range(num_frames):
+                window = scene[:, 4 * number : 4 * number + size[0]]
+                shown = np.minimum(window, 243) + np.roll(grain, number, 1)
+                file.mux(stream.encode(av.VideoFrame.from_ndarray(np.ascontiguousarray(shown), format="rgb24")))
+            file.mux(stream.encode())
+        return Path(out.name).read_bytes()
+
+
+def ours(data: bytes, _: str) -> list[Any]:
+    _, frames = sample_video(data, RULE, SETTINGS)
+    return [kernels().resize(frame.pixels, TARGET, BICUBIC) for frame in frames]
+
+
+def wanted(data: bytes) -> set[int]:
+    header = read_video_header(data, SETTINGS)
+    return set(sampled_indices(header.num_frames, header.average_fps, RULE))
+
+
+def everything(data: bytes, path: str) -> list[Any]:
+    indices, found = wanted(data), []
+    with av.open(path) as file:
+        for number, frame in enumerate(file.decode(video=0)):
+            if number in indices:
+                found.append(resized(frame.to_ndarray(format="rgb24")))
+    return found
+
+
+def with_opencv(data: bytes, path: str) -> list[Any]:
+    indices, found, number = wanted(data), [], 0
+    reader = cv2.VideoCapture(path)
+    while reader.grab():
+        if number in indices:
+            found.append(resized(cv2.cvtColor(reader.retrieve()[1], cv2.COLOR_BGR2RGB)))
+        number += 1
+    return found
+
+
+def resized(pixels: Any) -> Any:
+    return np.asarray(Image.fromarray(pixels).resize(TARGET, Image.Resampling.BICUBIC))
+
+
+def num_decoded(data: bytes) -> dict[str, int]:
+    header = read_video_header(data, SETTINGS)
+    return {"frames": header.num_frames, "keyframes": len(header.keyframe_pts), "wanted": len(wanted(data))}
+
+
+def main(arguments: list[str]) -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks video", description=__doc__)
+    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--small", action="store_true", help="a second at 320x240, to see that it works")
+    parser.add_argument("--out", type=Path, help="JSON file; default: printed only")
+    options = parser.parse_args(arguments)
+    cv2.setNumThreads(1)
+    length, size = (48, (320, 240)) if options.small else (240, (1280, 720))
+    ways = {
+        "chiasm": ours, "pyav, every frame decoded": everything, BASELINE: with_opencv,
+    }  # fmt: skip
+    results: dict[str, Any] = {"benchmark": "video", "machine": machine.describe(), "videos": {}}
+    for name, gop, b_frames in (("keyframe each 2 s", 48, 2), ("one keyframe, 3 b-frames", 1000, 3)):
+        data = moving(length, size, gop, b_frames)
+        with tempfile.NamedTemporaryFile(suffix=".mp4") as file:
+            file.write(data)
+            file.flush()
+            exact = all(map(np.array_equal, ours(data, ""), everything(data, file.name)))
+            times: dict[str, list[float]] = {way: [] for way in ways}
+            for _ in range(options.rounds):
+                for way, run in ways.items():
+                    started = cpu_s()
+                    run(data, file.name)
+                    times[way].append(cpu_s() - started)
+        found: dict[str, Any] = num_decoded(data) | {"frames_equal_pyav": exact, "num_bytes": len(data)}
+        for way in ways:
+            found[way] = {
+                "cpu_ms": statistics.median(times[way]) * 1e3,
+                "times_faster": median_ratio(times[BASELINE], times[way]),
+            }
+            ratio = found[way]["times_faster"]
+            print(f"{name:26} {way:28} {found[way]['cpu_ms']:8.1f} ms CPU  x{ratio['median']:.2f}")
+        print(f"{name:26} frames equal: {exact}, {found['frames']} frames, {found['keyframes']} keyframes")
+        results["videos"][name] = found
+    if options.out:
+        options.out.write_text(json.dumps(results, indent=1) + "\n")
