@@ -6,7 +6,6 @@ does not: it checks grid, layout, revision and every byte before a request is le
 """
 
 import json
-import os
 import random
 import sys
 import tempfile
@@ -101,12 +100,17 @@ class ChiasmWay:
         self._loader.load(StepOrders(loads={identity: stored}), cache)
         self._admission.forget(identity)
 
+    def close(self) -> None:
+        self._pulls.close()
+        self._worker.close()
+        self._own.close()
+
 
 def main() -> None:
     num_turns, *sizes = map(int, sys.argv[1:])
     shuffle = random.Random(0).sample
     with tempfile.TemporaryDirectory(dir="/dev/shm", ignore_cleanup_errors=True) as folder:
-        ways = {
+        ways: dict[str, Any] = {
             "example": ExampleWay(folder),
             "chiasm shm": ChiasmWay(folder, "shm"),
             "chiasm tcp": ChiasmWay(folder, "tcp"),
@@ -118,7 +122,8 @@ def main() -> None:
                     row = _turn(ways[name], f"{num_bytes}-{turn}", tensor)
                     if turn >= 0:
                         print(json.dumps({"way": name, "bytes": num_bytes, "turn": turn} | row), flush=True)
-    os._exit(0)  # nothing to tidy up that is worth waiting for threads
+        for name in ("chiasm shm", "chiasm tcp"):
+            ways[name].close()
 
 
 def _turn(way: Any, identity: str, tensor: torch.Tensor) -> dict[str, float]:
