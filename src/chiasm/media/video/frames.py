@@ -80,7 +80,9 @@ class _Decoder:
         while missing:
             num_missing = len(missing)
             for pts, frame in self._run(set(missing)):
-                missing.remove(pts)
+                if pts != missing[0]:
+                    break  # damaged, or jumped too far: the next frame did not come in its place
+                del missing[0]
                 yield pts, frame
                 if missing and self._is_far(pts, missing[0]):
                     break

@@ -140,6 +140,14 @@ def test_a_jump_that_misses_is_made_up_for(monkeypatch):
     assert all(np.array_equal(frame.pixels, expected[frame.index]) for frame in found)
 
 
+def test_frames_that_come_in_another_order_are_refused(monkeypatch):
+    data = clip(6, b_frames=0)
+    original = frames_module._Decoder._run
+    monkeypatch.setattr(frames_module._Decoder, "_run", lambda self, wanted: reversed(list(original(self, wanted))))
+    with pytest.raises(MediaDecodeError, match="h264 frame 1 cannot be decoded"):
+        taken(data, [1, 3])
+
+
 @pytest.mark.parametrize(
     ("data", "error", "words"),
     [
