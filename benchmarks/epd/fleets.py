@@ -16,6 +16,8 @@ WORKERS = {
     "e-pd": ("encoder", "prefill and decode"),
     "e-p-d": ("encoder", "prefill", "decode"),
 }
+_LOOKED_S = 1.2
+"""More than two of the gateway's intervals between looks at its workers (`routing.health_interval_s`)."""
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 
@@ -34,7 +36,8 @@ class Server:
         return {name: _cpu_s(pid) for name, pid in zip(names, (self.pid, *children), strict=False)}
 
     def counters(self) -> dict[str, float]:
-        """Those of the workers, summed up."""
+        """Those of the workers, summed up, once the gateway has looked at all of them after the last answer."""
+        time.sleep(_LOOKED_S)
         with urllib.request.urlopen(f"{self.address}/metrics", timeout=30) as response:
             lines = [line.split() for line in response.read().decode().splitlines() if not line.startswith("#")]
         return {
