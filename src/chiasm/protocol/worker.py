@@ -19,6 +19,7 @@ class WorkerInfo(msgspec.Struct, frozen=True, kw_only=True):
         takes_late_embeddings: It is a `LateWorker`.
         encodes_for_others: Whether `encode` may be asked of it; a worker with the role that says no encodes only on its
             own way to a prompt's first token.
+        mixes_sources: Whether a prompt may have pictures as embeddings beside pictures as they are.
     """
 
     version: int = CONTRACT_VERSION
@@ -32,6 +33,7 @@ class WorkerInfo(msgspec.Struct, frozen=True, kw_only=True):
     takes_images: bool
     takes_late_embeddings: bool = False
     encodes_for_others: bool = True
+    mixes_sources: bool = True
     model_revision: str
     processor_revision: str
     started_at_unix_s: float

@@ -37,7 +37,7 @@ class Passage:
 
     async def events(self, plan: Plan, job: Job, late: Late | None) -> AsyncGenerator[GenerateEvent, None]:
         """The answer of the worker that decodes. Raises `StageError`."""
-        as_metadata = self.forwards_metadata(plan.prefill)
+        as_metadata = self.forwards_metadata(plan.prefill) and not self._would_mix(plan)
         following = late.identities if late is not None else ()
         items, sent = self._pictures.sources(plan.fates, as_metadata=as_metadata, late=following)
         request = msgspec.structs.replace(self._request, items=items)
@@ -97,6 +97,11 @@ class Passage:
         if self._parts.settings.forward == "metadata":
             return True
         return not any("encode" in one.info.roles for one in self._parts.fleet.members if one.name == worker)
+
+    def _would_mix(self, plan: Plan) -> bool:
+        """Whether the pictures must all go as they are, since some must and the worker takes only one or the other."""
+        infos = [one.info for one in self._parts.fleet.members if one.name == plan.prefill]
+        return not all(info.mixes_sources for info in infos) and self._pictures.are_mixed(plan.fates)
 
     def _call(self, request: GenerateRequest) -> GenerateRequest:
         """The request under an id of its own: no worker is to mistake a second try for the first."""

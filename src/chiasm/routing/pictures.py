@@ -73,6 +73,11 @@ class Pictures:
             self._index.forget(identity, self.cache_salt)
         return producers
 
+    def are_mixed(self, fates: Mapping[str, Fate]) -> bool:
+        """Whether some would go as handles and others as they are."""
+        as_handles = {fates[one] != "local" and self.handle(one) is not None for one in self.positions}
+        return len(as_handles) > 1
+
     def sources(
         self, fates: Mapping[str, Fate], *, as_metadata: bool, late: Collection[str] = ()
     ) -> tuple[tuple[MediaItem, ...], dict[str, int]]:

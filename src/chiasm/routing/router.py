@@ -148,7 +148,8 @@ class Router:
 
     def _encoders(self, ladder: Ladder) -> list[WorkerView]:
         workers = self._parts.view().workers
-        return [one for one in workers if "encode" in one.roles and one.name not in ladder.failed_encoders]
+        able = [one for one in workers if "encode" in one.roles and one.encodes_for_others]
+        return [one for one in able if one.name not in ladder.failed_encoders]
 
 
 async def _forgotten(member: Member, deletion: Deletion, timeout_s: float) -> tuple[Deleted, ...]:

@@ -108,13 +108,11 @@ def test_a_small_gain_is_no_reason_to_leave_the_usual_way():
 
 
 def test_a_worker_that_encodes_only_for_itself_is_asked_for_no_embeddings():
-    whole = {"encodes_for_others": False}
-    encoder = worker("e", roles=ENCODER)
-    plan = Adaptive().plan(job(4), fleet("auto", encoder, worker("a", **whole), worker("b", **whole), costs=COSTS))
-    assert set(shares(plan)) == {"e"}
-    assert sorted(plan.fates.values()) == ["encode", "encode", "local", "local"]
-    alone = Adaptive().plan(job(4), fleet("auto", worker("a", **whole), worker("b", **whole), costs=COSTS))
-    assert alone.groups == ()
+    itself = {"encodes_for_others": False}
+    encoder, idle, busy = worker("e", roles=ENCODER), worker("a", **itself), worker("a", prefill_wait_s=0.5, **itself)
+    assert plan_of(job(4), encoder, idle).groups == (), "sharing out would mean asking it, too"
+    assert shares(plan_of(job(4), encoder, busy)) == {"e": 4}
+    assert plan_of(job(4), busy, worker("b", prefill_wait_s=0.5, **itself)).groups == ()
 
 
 def test_a_slow_hand_over_keeps_pictures_where_they_are_needed():

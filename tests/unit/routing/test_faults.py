@@ -226,6 +226,22 @@ def test_a_stumble_of_the_only_worker_is_forgiven_once():
     run(main())
 
 
+@pytest.mark.parametrize("mixes", [True, False])
+def test_pictures_go_as_they_are_beside_one_that_must_where_a_worker_takes_only_one_kind(mixes):
+    async def main():
+        async with serving("e-pd", {"e0": ("encode",)}) as fleet:
+            worker = fleet.add("pd0", mixes_sources=mixes)
+            known, new = picture("known"), picture("new")
+            await outcome_of(fleet, ask("which", known, timeout_s=TIMEOUT_S))
+            fleet["e0"].faults["encode"] = [EngineStepError("step")] * 3
+            request = ask("which", known, new, request_id="r2", timeout_s=TIMEOUT_S)
+            assert (await outcome_of(fleet, request)).words == expected_answer(request)
+            as_handles = [isinstance(item.source, EmbeddingHandle) for item in worker.requests[-1].items]
+            assert as_handles == ([True, False] if mixes else [False, False])
+
+    run(main())
+
+
 def test_an_embedding_that_was_gone_is_made_again_by_the_only_encoder():
     async def main():
         workers = {"e0": ("encode",), "pd0": ("prefill", "decode")}

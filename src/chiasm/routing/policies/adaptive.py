@@ -131,10 +131,9 @@ def _groupings(job: Job, fleet: FleetView, prefill: WorkerView) -> Iterator[tupl
         return
     others = [one for one in sorted(encode_candidates(job, fleet), key=by_work) if one.name != prefill.name]
     tried: set[tuple[EncodeGroup, ...]] = set()
-    for encoders in ([prefill, *others[:_MAX_ENCODERS]], others[:_MAX_ENCODERS]):
+    beside = [[prefill, *others[:_MAX_ENCODERS]]] if prefill.encodes_for_others else []
+    for encoders in (*beside, others[:_MAX_ENCODERS]):
         groups = spread(wanted, encoders, fleet)
-        if not prefill.encodes_for_others:  # its share is what no group has
-            groups = tuple(group for group in groups if group.worker != prefill.name)
         if groups not in tried and any(group.worker != prefill.name for group in groups):
             tried.add(groups)
             yield groups, True

@@ -100,6 +100,7 @@ class VllmWorker:
             max_model_tokens=served.max_model_len,
             takes_images=model.takes_images,
             encodes_for_others=options.roles == ("encode",),
+            mixes_sources=False,
             model_revision=model.revision,
             processor_revision=model.processor_revision,
             started_at_unix_s=time.time(),
