@@ -41,13 +41,16 @@ class Projection(msgspec.Struct, frozen=True):
 
 
 class PoolingModel(msgspec.Struct, frozen=True, kw_only=True):
-    """What is served. `max_tokens` counts special tokens; `prompts` are prefixes by name."""
+    """What is served. `max_tokens` counts special tokens; `prompts` are prefixes by name;
+    token ids are below `vocabulary_size`, where the configuration says so.
+    """
 
     model_type: str
     shape: Shape
     pooling: PoolingKind
     is_causal: bool
     max_tokens: int
+    vocabulary_size: int
     projections: tuple[Projection, ...] = ()
     is_normalized: bool = False
     dimensions: tuple[int, ...] = ()
@@ -104,6 +107,7 @@ def read_pooling_model(directory: Path, shape: Shape | None = None) -> PoolingMo
         pooling=_pooling(directory, modules, shape, config, is_causal=is_causal),
         is_causal=is_causal,
         max_tokens=_max_tokens(directory, config),
+        vocabulary_size=int(config.get("vocab_size") or 0),
         projections=tuple(_projection(directory, path) for kind, path in modules if kind == "Dense"),
         is_normalized=any(kind == "Normalize" for kind, _ in modules) or shape == "late_interaction",
         dimensions=_dimensions(config),

@@ -170,6 +170,7 @@ async def test_short_requests_pass_long_ones(worker, gate):
         (["ok", TokensInput((10**6,))], {}, InvalidRequestError, 1),
         (["ok", ""], {"add_special_tokens": False}, InvalidRequestError, 1),
         (["ok"], {"dimensions": 33}, InvalidRequestError, None),
+        (["ok"], {"max_tokens": 1, "truncate": "end"}, InvalidRequestError, 0),
     ],
 )
 async def test_inputs_that_cannot_be_taken(worker, texts, params, error, item):
@@ -177,6 +178,15 @@ async def test_inputs_that_cannot_be_taken(worker, texts, params, error, item):
         await ask(worker, *texts, **params)
     assert caught.value.item == item
     assert worker.stats().num_open_requests == 0
+
+
+async def test_documents_can_be_cut_by_themselves(worker):
+    pairs = [PairInput("a long query", text) for text in ("abcdefgh", "ab")]
+    whole = await ask(worker, *pairs, task="score")
+    cut = await ask(worker, *pairs, task="score", truncate="end", max_document_tokens=2)
+    assert [one.is_truncated for one in cut.outputs] == [True, False]
+    assert [one.num_tokens for one in cut.outputs] == [whole.outputs[1].num_tokens] * 2
+    assert cut.outputs[1].values == whole.outputs[1].values
 
 
 async def test_a_document_that_is_too_long_is_named_by_its_place(worker):

@@ -52,7 +52,8 @@ class InputTokenizer:
     @property
     def vocabulary_size(self) -> int:
         """Token ids are smaller."""
-        return int(self._tokenizer.get_vocab_size(with_added_tokens=True))
+        known = int(self._tokenizer.get_vocab_size(with_added_tokens=True))
+        return min(known, self._model.vocabulary_size or known)
 
     def token_id(self, text: str) -> int:
         """The one token that a text is. Raises `EngineStartError` when it is several, or none."""
@@ -108,11 +109,13 @@ class InputTokenizer:
         return Encoded(Tokens(_not_empty(ids, item)), is_truncated=len(ids) < len(one.token_ids))
 
     def _asked(self, body: Encoding, item: int, most: int, params: PoolParams) -> Encoded:
-        room = most - len(self._before) - len(self._after)
+        room = _room(most, len(self._before) + len(self._after), item)
         ids = body.ids
+        if params.max_document_tokens is not None:
+            raise InvalidRequestError("A document inside a question cannot be cut by itself", item=item)
         if len(ids) > room:
             _check_may_cut(len(ids) + most - room, most, item, params)
-            ids = ids[: max(0, room)]
+            ids = ids[:room]
         tokens = Tokens((*self._before, *ids, *self._after))
         return Encoded(tokens, is_truncated=len(ids) < len(body.ids))
 
@@ -130,10 +133,10 @@ class InputTokenizer:
         return Encoded(tokens, is_truncated=kept != lengths, places=_places(whole) if params.with_offsets else ())
 
     def _kept(self, lengths: list[int], most: int, num_special: int, item: int, params: PoolParams) -> list[int]:
-        room = max(0, most - num_special)
+        room = _room(most, num_special, item)
         kept = list(lengths)
-        if len(kept) == 2 and params.max_document_tokens is not None:
-            kept[1] = min(kept[1], params.max_document_tokens)
+        if params.max_document_tokens is not None:
+            kept[-1] = min(kept[-1], params.max_document_tokens)
         if sum(kept) > room:
             _check_may_cut(sum(kept) + num_special, most, item, params)
             kept = [room] if len(kept) == 1 else list(pair_lengths(kept[0], kept[1], room))
@@ -151,6 +154,17 @@ def _read(directory: Path) -> Tokenizer:
     tokenizer.no_truncation()
     tokenizer.no_padding()
     return tokenizer
+
+
+def _room(most: int, num_special: int, item: int) -> int:
+    """Tokens left for texts. Raises `InvalidRequestError` when there are not even enough for what is always added."""
+    if most < num_special:
+        raise InvalidRequestError(
+            f"{most} tokens are fewer than the {num_special} that are added to every input",
+            hint="Raise truncate_prompt_tokens (or max_tokens)",
+            item=item,
+        )
+    return most - num_special
 
 
 def _check_may_cut(num_tokens: int, most: int, item: int, params: PoolParams) -> None:

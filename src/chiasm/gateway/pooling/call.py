@@ -94,6 +94,13 @@ class TaskCall(msgspec.Struct, frozen=True, kw_only=True):
         return lambda heading: write(response.outputs, heading)
 
 
+def check_dimensions(dimensions: int | None, info: PoolingInfo, param: str) -> int | None:
+    """Return what was asked for. Raises `InvalidRequestError` when it is more than the model's embeddings have."""
+    if dimensions is not None and 0 < info.width < dimensions:
+        raise InvalidRequestError(f"{dimensions} dimensions are more than the model's {info.width}", param=param)
+    return dimensions
+
+
 def inputs_of(texts: Texts, prompt: str | None = None) -> tuple[PoolInput, ...]:
     """Inputs in OpenAI's four forms. Raises `InvalidRequestError` when they are mixed or empty."""
     if isinstance(texts, str):

@@ -6,7 +6,7 @@ from typing import Literal
 import msgspec
 
 from chiasm.errors import InvalidRequestError
-from chiasm.gateway.pooling.call import Call, TaskCall, inputs_of, place_of_input
+from chiasm.gateway.pooling.call import Call, TaskCall, check_dimensions, inputs_of, place_of_input
 from chiasm.gateway.pooling.numbers import in_base64, in_lists
 from chiasm.protocol.openai.decode import decode_request
 from chiasm.protocol.pooling.embeddings import (
@@ -34,7 +34,7 @@ class EmbeddingsDialect:
         check_prompt(request.prompt_name, info)
         params = msgspec.structs.replace(
             request.params(),
-            dimensions=request.dimensions,
+            dimensions=check_dimensions(request.dimensions, info, "/dimensions"),
             add_special_tokens=request.add_special_tokens is not False,
         )
         is_base64 = request.encoding_format == "base64"
@@ -84,7 +84,7 @@ class CohereEmbedDialect:
             task="embed",
             inputs=tuple(TextInput(text, prompt) for text in request.texts),
             params=PoolParams(
-                dimensions=request.output_dimension,
+                dimensions=check_dimensions(request.output_dimension, info, "/output_dimension"),
                 truncate=truncate[request.truncate],
                 max_tokens=request.max_tokens,
             ),

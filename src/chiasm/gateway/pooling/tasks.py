@@ -6,7 +6,7 @@ import msgspec
 import numpy as np
 
 from chiasm.errors import InvalidRequestError, UnsupportedFeatureError
-from chiasm.gateway.pooling.call import Call, TaskCall, inputs_of, place_of_input
+from chiasm.gateway.pooling.call import Call, TaskCall, check_dimensions, inputs_of, place_of_input
 from chiasm.gateway.pooling.numbers import in_base64, in_lists
 from chiasm.gateway.pooling.plugin import ProcessorCall
 from chiasm.pooling.io.base import IOProcessor
@@ -80,7 +80,7 @@ class PoolingDialect:
             inputs=inputs_of(request.input),
             params=msgspec.structs.replace(
                 request.params(),
-                dimensions=request.dimensions,
+                dimensions=check_dimensions(request.dimensions, info, "/dimensions"),
                 add_special_tokens=request.add_special_tokens is not False,
             ),
             place=place_of_input(request.input),

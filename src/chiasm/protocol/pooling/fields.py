@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
+from chiasm.errors import InvalidRequestError
 from chiasm.observability.receipt import Receipt
 from chiasm.protocol.openai.completions import TokenId
 from chiasm.protocol.openai.fields import Accepted, FieldPolicy, Refused
@@ -17,6 +18,9 @@ Texts = str | Annotated[list[str | TokenId | list[TokenId]], Meta(min_length=1)]
 EncodingFormat = Literal["float", "base64"]
 
 
+_CUT = "/truncate_prompt_tokens"
+
+
 class PoolingFields(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """Fields of every request. `truncate_prompt_tokens` cuts inputs to so many tokens, -1 to what the model takes."""
 
@@ -27,14 +31,19 @@ class PoolingFields(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     chiasm: ChiasmOptions | None = None
 
     def params(self, *, cuts_by_itself: bool = False) -> PoolParams:
-        """How inputs are read. `cuts_by_itself`: too long ones are cut without being asked for, and reported."""
+        """How inputs are read. `cuts_by_itself`: too long ones are cut without being asked for, and reported.
+
+        Raises `InvalidRequestError`.
+        """
         cut = self.truncate_prompt_tokens
+        if cut == 0:
+            raise InvalidRequestError("Nothing is left of 0 tokens", hint="-1 cuts to what the model takes", param=_CUT)
         side: Literal["start", "end"] = "start" if self.truncation_side == "left" else "end"
         return PoolParams(
             normalize=self.use_activation,
             activate=self.use_activation,
             truncate=side if cut is not None or cuts_by_itself else "refuse",
-            max_tokens=cut if cut is not None and cut > 0 else None,
+            max_tokens=None if cut == -1 else cut,
         )
 
 

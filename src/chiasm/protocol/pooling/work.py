@@ -47,7 +47,7 @@ class PoolParams(msgspec.Struct, frozen=True, kw_only=True):
         activate: Whether logits become probabilities or scores; None is the model's own way.
         truncate: What happens to an input that is too long.
         max_tokens: Longest input in tokens, special ones included; None is the model's own limit.
-        max_document_tokens: Longest second text of a pair, without special tokens.
+        max_document_tokens: Longest second text of a pair, or only text, without special tokens; longer ones are cut.
         add_special_tokens: Whether the tokenizer adds its special tokens to texts.
         with_offsets: Whether outputs tell where their tokens stand in the text.
     """

@@ -125,8 +125,8 @@ def _encoded_side(side: Sequence[TextInput], request: PoolRequest, tokenizer: In
     """Tokenize one side, each text once. An error names the first place where its text stands."""
     unique = list(dict.fromkeys(side))
     params = request.params
-    if params.max_document_tokens is not None and unique[0].prompt == "document":
-        params = msgspec.structs.replace(params, max_tokens=params.max_document_tokens)
+    if unique[0].prompt != "document":
+        params = msgspec.structs.replace(params, max_document_tokens=None)
     try:
         found = dict(zip(unique, tokenizer.encode(unique, params), strict=True))
     except RequestError as error:

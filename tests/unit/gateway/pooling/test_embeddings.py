@@ -67,6 +67,8 @@ async def test_parameters_reach_the_worker(app, worker):
         ({"input": [[1], []]}, "invalid_request", "/input/1"),
         ({"input": [-1]}, "invalid_request", "/input/0"),
         ({}, "invalid_request", None),
+        ({"input": "a", "dimensions": 5}, "invalid_request", "/dimensions"),
+        ({"input": "a", "truncate_prompt_tokens": 0}, "invalid_request", "/truncate_prompt_tokens"),
         ({"input": "a", "dimensions": 0}, "invalid_request", "/dimensions"),
         ({"input": "a", "encoding_format": "int8"}, "invalid_request", "/encoding_format"),
         ({"input": "a", "inptu": "a"}, "invalid_request", "/inptu"),
@@ -119,6 +121,7 @@ async def test_cohere(app, worker):
     ("body", "param"),
     [
         ({"texts": []}, "/texts"),
+        ({"texts": ["a"], "output_dimension": 5}, "/output_dimension"),
         ({"texts": ["a", "long"], "truncate": "NONE"}, "/texts/1"),
         ({"texts": ["a"], "embedding_types": ["int8"]}, "/embedding_types/0"),
         ({"texts": ["a"], "images": ["data:,"]}, "/images"),
