@@ -125,7 +125,8 @@ def tally(summary: Sequence[Row]) -> dict[str, dict[str, int]]:
     for entry in summary:
         for line in entry["verdicts"]:
             promise, _, judged = line.rpartition(": ")
-            promise = promise.split(" worse than ")[0]
+            before, worse, _ = promise.partition(" worse than ")
+            promise = f"{before}{worse}the best fixed" if worse else promise
             outcome = judged.partition(" ")[0]
             if outcome in ("kept", "broken", "open"):
                 of_promise = counts.setdefault(promise, {"kept": 0, "broken": 0, "open": 0})

@@ -42,7 +42,7 @@ class Outlook:
         self.prefill_s = fleet.costs.prefill_s(prefill.name, num_tokens)
 
     def first_token_s(self, groups: Sequence[EncodeGroup]) -> float:
-        """Predicted time from now: what waits at the workers, then encoding side by side, then the rest of the prompt."""
+        """Predicted time from now: what waits at workers, then encoding side by side, then the rest of the prompt."""
         ready_s = self._prefill.work_s + self._local_s(groups)
         if groups:
             work_s = {one.name: one.work_s for one in self._fleet.workers}
