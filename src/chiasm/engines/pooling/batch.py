@@ -8,6 +8,10 @@ import torch
 
 from chiasm.engines.pooling.attention import Runs, runs_of
 
+_STEP = 32
+_SMALL_STEP = 8
+"""Rows are filled up to a multiple: oneDNN keeps memory for every number of rows that it has seen."""
+
 
 @dataclass(frozen=True)
 class Tokens:
@@ -22,7 +26,7 @@ class PackedBatch:
     """Inputs end to end in one row.
 
     Attributes:
-        ids: [tokens].
+        ids: [tokens], with a filler behind the inputs.
         positions: [tokens], from 0 in every input.
         type_ids: [tokens], or None where no input has any.
         ends: Cumulative lengths without the leading 0: input i is `ends[i - 1]` to `ends[i]`.
@@ -42,15 +46,16 @@ def pack(inputs: Sequence[Tokens]) -> PackedBatch:
     """Lay inputs end to end in the order given; equal lengths next to each other are computed together."""
     lengths = [len(one.ids) for one in inputs]
     assert all(lengths), "an input without tokens"
+    filler = -sum(lengths) % (_SMALL_STEP if sum(lengths) <= _STEP else _STEP)
     type_ids = None
     if any(one.type_ids for one in inputs):
         rows = (one.type_ids or (0,) * len(one.ids) for one in inputs)
-        type_ids = torch.tensor([number for row in rows for number in row])
+        type_ids = torch.tensor([number for row in rows for number in row] + [0] * filler)
     return PackedBatch(
-        ids=torch.tensor([number for one in inputs for number in one.ids]),
-        positions=torch.cat([torch.arange(length) for length in lengths]),
+        ids=torch.tensor([number for one in inputs for number in one.ids] + [0] * filler),
+        positions=torch.cat([torch.arange(length) for length in (*lengths, filler)]),
         type_ids=type_ids,
         ends=tuple(accumulate(lengths)),
         lengths=lengths,
-        runs=runs_of(lengths),
+        runs=(*runs_of(lengths), (1, filler)) if filler else runs_of(lengths),
     )

@@ -38,4 +38,7 @@ def token_rows(hidden: torch.Tensor, batch: PackedBatch, step_token_id: int | No
     rows = list(torch.split(hidden.float(), batch.lengths))
     if step_token_id is None:
         return rows
-    return [part[ids == step_token_id] for part, ids in zip(rows, torch.split(batch.ids, batch.lengths), strict=True)]
+    return [
+        part[ids == step_token_id]
+        for part, ids in zip(rows, torch.split(batch.ids[: batch.ends[-1]], batch.lengths), strict=True)
+    ]

@@ -70,7 +70,7 @@ class PoolingRunner:
         return found
 
     def _hidden(self, batch: PackedBatch) -> torch.Tensor:
-        """[tokens, hidden_size] after the backbone's last layer."""
+        """[tokens, hidden_size] after the backbone's last layer, the filler left out."""
         extra = {}
         if self._loaded.has_type_ids:
             type_ids = batch.type_ids if batch.type_ids is not None else torch.zeros_like(batch.ids)
@@ -83,7 +83,7 @@ class PoolingRunner:
             runs=batch.runs,
             **extra,
         )
-        hidden: torch.Tensor = out.last_hidden_state[0]
+        hidden: torch.Tensor = out.last_hidden_state[0, : batch.ends[-1]]
         return hidden
 
     def _pooled(self, hidden: torch.Tensor, batch: PackedBatch) -> Array:
