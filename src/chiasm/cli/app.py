@@ -11,9 +11,9 @@ from chiasm.cli.config import config
 from chiasm.cli.doctor import doctor
 from chiasm.cli.faults import faults
 from chiasm.cli.media import media
+from chiasm.cli.parity import parity
 from chiasm.cli.plan import plan
 from chiasm.cli.profile import profile
-from chiasm.cli.parity import parity
 from chiasm.cli.report import report_error
 from chiasm.cli.serve import serve
 from chiasm.cli.simulate import simulate

@@ -66,9 +66,7 @@ def create_app(
         {path: Authentication(endpoint, settings.api_keys) for path, endpoint in endpoints.items()},
         _admin_app(gateway, settings) if settings.admin_keys else None,
         routes=[*(Route(path, end, methods=["POST"]) for path, end in endpoints.items()), *_routes(gateway)],
-        middleware=[
-            Middleware(Authentication, api_keys=settings.api_keys, open_paths=OPEN_PATHS | console_paths())
-        ],
+        middleware=[Middleware(Authentication, api_keys=settings.api_keys, open_paths=OPEN_PATHS | console_paths())],
         exception_handlers=_HANDLERS,
     )
     app.router.redirect_slashes = False  # a path has one spelling

@@ -179,8 +179,8 @@ class PoolingSettings(Section, frozen=True, kw_only=True):
         float | None, Meta(description="What logits are divided by after that; none: the model's own.")
     ] = None
     step_token: Annotated[str, Meta(description="With pooling 'step': the token whose states count.")] = ""
-    yes_token: Annotated[str, Meta(description="Answer of a yes_no model that counts for a document.")] = "yes"
-    no_token: Annotated[str, Meta(description="Answer that counts against it.")] = "no"
+    yes_token: Annotated[str, Meta(description="Answer of a yes_no model that counts for a document.")] = "yes"  # noqa: S105 - a word, no secret
+    no_token: Annotated[str, Meta(description="Answer that counts against it.")] = "no"  # noqa: S105 - a word, no secret
     instruction: Annotated[str, Meta(description="What a yes_no model is told to judge by.")] = (
         "Given a web search query, retrieve relevant passages that answer the query"
     )
@@ -287,9 +287,9 @@ class ObservabilitySettings(Section, frozen=True, kw_only=True):
     log_level: Annotated[
         Literal["debug", "info", "warning", "error"], Meta(description="Least severe line logged.")
     ] = "info"
-    log_format: Annotated[
-        Literal["text", "json"], Meta(description="Lines for people, or one JSON object a line.")
-    ] = "text"
+    log_format: Annotated[Literal["text", "json"], Meta(description="Lines for people, or one JSON object a line.")] = (
+        "text"
+    )
 
 
 class Settings(Section, frozen=True, kw_only=True):
