@@ -47,27 +47,24 @@ async def run_clients(
     Raises:
         EngineError: A client process failed; the others are ended.
     """
-    shares = [
-        concurrency * (part + 1) // num_processes - concurrency * part // num_processes for part in range(num_processes)
-    ]
-    orders = [
-        Order(
-            plan=str(plan),
-            part=part,
-            num_parts=num_processes,
-            target=target,
-            timeout_s=timeout_s,
-            concurrency=shares[part],
-        )
-        for part in range(num_processes)
-    ]
-    clients = [await _Client.start(order) for order in orders]
+    clients: list[_Client] = []
     try:
+        for part in range(num_processes):
+            share = concurrency * (part + 1) // num_processes - concurrency * part // num_processes
+            order = Order(
+                plan=str(plan),
+                part=part,
+                num_parts=num_processes,
+                target=target,
+                timeout_s=timeout_s,
+                concurrency=share,
+            )
+            clients.append(await _Client.start(order))
+        watch = _Watch(num_processes, on_progress)
         async with asyncio.timeout(_START_TIMEOUT_S):
             await asyncio.gather(*(one.until_prepared() for one in clients))
         started_unix_s = time.time() + _LEAD_NS / 1e9
         zero_ns = time.monotonic_ns() + _LEAD_NS
-        watch = _Watch(num_processes, on_progress)
         async with asyncio.timeout(last_s + timeout_s + _GRACE_S):
             ends = await asyncio.gather(*(one.run(zero_ns, watch.part(part)) for part, one in enumerate(clients)))
     except TimeoutError:
