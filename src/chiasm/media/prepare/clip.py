@@ -144,7 +144,7 @@ def _target(kind: str, size: Mapping[str, int] | int) -> tuple[bool, int]:
         return False, size["height"]
     raise UnsupportedModelError(
         f"the image processor {kind} with the size {dict(size)} is not supported, only squares and 'shortest_edge'",
-        hint="serve the model with vLLM itself, which Chiasm cannot drive yet",
+        hint="serve it by vLLM: chiasm serve --engine vllm --topology agg",
     )
 
 

@@ -181,7 +181,7 @@ def _longest_edge(name: str, settings: Mapping[str, Any]) -> int:
     if edge is None:
         raise UnsupportedModelError(
             f"an Idefics3 image processor with {name}={settings[name]} is not supported, it needs 'longest_edge'",
-            hint="serve the model with vLLM itself, which Chiasm cannot drive yet",
+            hint="serve it by vLLM: chiasm serve --engine vllm --topology agg",
         )
     return int(edge)
 

@@ -61,7 +61,7 @@ class LlavaOnevisionPreparer:
             raise UnsupportedModelError(
                 f"LLaVA-OneVision with {tower.num_embeddings} embeddings for {self._patches} x {self._patches} patches"
                 " is not supported: every patch must give one",
-                hint="serve the model with vLLM itself, which Chiasm cannot drive yet",
+                hint="serve it by vLLM: chiasm serve --engine vllm --topology agg",
             )
         self._revision = revision_of(
             "llava_onevision", settings | {"patches": self._patches, "max_tiles": self._max_tiles}
@@ -151,6 +151,6 @@ def _max_tiles(aspect_ratio: str) -> int:
     if not number.isdigit():
         raise UnsupportedModelError(
             f"vision_aspect_ratio {aspect_ratio!r} is not supported, only 'anyres_max_<number>'",
-            hint="serve the model with vLLM itself, which Chiasm cannot drive yet",
+            hint="serve it by vLLM: chiasm serve --engine vllm --topology agg",
         )
     return int(number)

@@ -53,7 +53,7 @@ def preparer_for(directory: Path, count_tokens: CountTokens | None = None) -> Im
         known = ", ".join((*_PREPARERS, *_TILED))
         raise UnsupportedModelError(
             f"no preparer for the image processor {written!r} of {directory.name}; known: {known}",
-            hint="serve the model with vLLM itself, which Chiasm cannot drive yet",
+            hint="serve it by vLLM: chiasm serve --engine vllm --topology agg",
         )
     return build(directory, processor, model)
 

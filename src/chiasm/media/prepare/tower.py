@@ -43,7 +43,7 @@ class VisionTower(msgspec.Struct, frozen=True):
         if kind is None:
             raise UnsupportedModelError(
                 f"the vision tower {name!r} is not supported; known: {', '.join(_KINDS)}",
-                hint="serve the model with vLLM itself, which Chiasm cannot drive yet",
+                hint="serve it by vLLM: chiasm serve --engine vllm --topology agg",
             )
         image_size = vision.get("image_size", kind.image_size)
         if image_size != pixels:

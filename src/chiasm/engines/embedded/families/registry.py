@@ -45,12 +45,12 @@ def family_for(directory: Path) -> Family:
     if model_type not in _FAMILIES:
         raise UnsupportedModelError(
             f"the embedded engine has no family for model type {model_type!r}; known: {', '.join(_FAMILIES)}",
-            hint="serve the model with vLLM itself, which Chiasm cannot drive yet",
+            hint="serve it by vLLM: chiasm serve --engine vllm --topology agg",
         )
     if written.get("quantization_config"):
         raise UnsupportedModelError(
             f"the weights of {directory.name} are quantized, which the embedded engine does not compute",
-            hint="use the unquantized model or serve this one with vLLM itself, which Chiasm cannot drive yet",
+            hint="use the unquantized model or serve this one by vLLM: chiasm serve --engine vllm",
         )
     module, name = _FAMILIES[model_type]
     family: type[Family] = getattr(importlib.import_module(f"{__package__}.{module}"), name)

@@ -37,5 +37,5 @@ def _require(is_supported: bool, what: str) -> None:  # noqa: FBT001 - reads as 
     if not is_supported:
         raise UnsupportedModelError(
             f"{what} is not supported by the embedded engine",
-            hint="serve the model with vLLM itself, which Chiasm cannot drive yet",
+            hint="serve it by vLLM: chiasm serve --engine vllm --topology agg",
         )
