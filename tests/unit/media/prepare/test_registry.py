@@ -61,7 +61,7 @@ def test_a_text_model_has_none(tmp_path):
 def test_an_unknown_kind_names_the_known_ones(tmp_path):
     with pytest.raises(UnsupportedModelError, match=r"'FuyuImageProcessor'.*Qwen2VLImageProcessor") as caught:
         preparer_for(write(tmp_path, {"image_processor_type": "FuyuImageProcessor"}))
-    assert caught.value.hint == "serve the model with vLLM itself, which Chiasm cannot drive yet"
+    assert caught.value.hint == "serve it by vLLM: chiasm serve --engine vllm --topology agg"
 
 
 def test_a_missing_kind_is_refused(tmp_path):
