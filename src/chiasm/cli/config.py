@@ -30,7 +30,8 @@ def show(config_file: ConfigFile = None, overrides: Overrides = None, json: Json
     from rich.table import Table
 
     table = Table(box=None, header_style="bold")
-    for column in ("setting", "value", "source"):
+    table.add_column("setting", no_wrap=True)
+    for column in ("value", "source"):
         table.add_column(column)
     for row in rows:
         is_default = row["source"] == "default"

@@ -16,6 +16,7 @@ from chiasm.settings.process import ALLOCATOR_VARIABLES, THREAD_VARIABLES
 class FakeServer:
     address = "http://127.0.0.1:8123"
     model = "m"
+    tasks = ()
 
 
 @pytest.fixture
@@ -30,7 +31,7 @@ def started(monkeypatch):
 
     monkeypatch.setattr(command, "restart_for_arithmetic", lambda: None)
     monkeypatch.setattr("chiasm.launch.local.serve", serve)
-    monkeypatch.setattr("chiasm.observability.logs.configure_logging", lambda level: None)
+    monkeypatch.setattr("chiasm.observability.logs.configure_logging", lambda *_: None)
     return seen
 
 
@@ -60,6 +61,14 @@ def test_the_welcome_says_where_and_what_next(started):
     assert "Bearer" not in shown
     assert "secret" not in CliRunner().invoke(app, ["serve", "--set", "gateway.api_keys=['secret']"]).stdout
     assert "Bearer KEY" in CliRunner().invoke(app, ["serve", "--set", "gateway.api_keys=['secret']"]).stdout
+
+
+def test_the_welcome_of_a_pooling_model_has_an_example_for_each_task(started, monkeypatch):
+    monkeypatch.setattr(FakeServer, "tasks", ("embed", "score"))
+    shown = CliRunner().invoke(app, ["serve"]).stdout
+    assert "/v1/embeddings" in shown
+    assert "/rerank" in shown
+    assert "chiasm ask" not in shown
 
 
 def test_json_is_one_object(started):

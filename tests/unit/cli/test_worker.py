@@ -22,7 +22,7 @@ def started(monkeypatch):
 
     monkeypatch.setattr(command, "restart_for_arithmetic", lambda: None)
     monkeypatch.setattr("chiasm.launch.worker.serve_worker", serve_worker)
-    monkeypatch.setattr("chiasm.observability.logs.configure_logging", lambda level: None)
+    monkeypatch.setattr("chiasm.observability.logs.configure_logging", lambda *_: None)
     return seen
 
 
