@@ -63,7 +63,6 @@ _BOTH: FieldPolicy = {
     "return_token_ids": Refused((None, False), "Ask for logprobs to see tokens"),
     "return_tokens_as_token_ids": Refused((None, False), "Ask for logprobs to see tokens"),
     "add_special_tokens": Refused((None,), "The tokenizer's own rule is used"),
-    "priority": Refused((None, 0), "Requests are served in the order they came"),
     "cache_salt": Refused((None,), "Cache scopes follow the API key"),
     "ec_transfer_params": Refused((None,), _INTERNAL),
     "kv_transfer_params": Refused((None,), _INTERNAL),

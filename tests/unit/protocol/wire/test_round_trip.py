@@ -13,6 +13,7 @@ from chiasm.protocol.generation import (
     TokenEvent,
     TokenLogprob,
     Usage,
+    merge_adjacent,
 )
 from chiasm.protocol.media import MediaItem
 from chiasm.protocol.wire import (
@@ -64,7 +65,7 @@ def test_a_stream_survives_in_whatever_pieces_it_comes(path, events, sizes):
         size = sizes[len(data) % len(sizes)]
         received += decoder.feed(data[:size])
         data = data[size:]
-    assert received == events
+    assert merge_adjacent(received) == merge_adjacent(events)  # tokens that came together may be joined
     assert decoder.is_done
     assert decoder.failure is None
 
