@@ -6,7 +6,6 @@ from typing import Any
 
 import torch
 from huggingface_hub.errors import StrictDataclassError
-from safetensors import SafetensorError
 from torch import nn
 from transformers import (
     AutoConfig,
@@ -15,8 +14,8 @@ from transformers import (
     AutoModelForSequenceClassification,
     AutoModelForTokenClassification,
 )
-from transformers.utils import logging
 
+from chiasm.engines.embedded.families.loading import read_weights
 from chiasm.engines.pooling.attention import IMPLEMENTATION
 from chiasm.engines.pooling.heads import Head, answer_head, classification_head, projection_head
 from chiasm.engines.pooling.packing import packed
@@ -92,26 +91,6 @@ def _configuration(directory: Path) -> Any:
 
 
 def _weights(kind: Any, directory: Path, config: Any, dtype: torch.dtype) -> Any:
-    logging.disable_progress_bar()  # type: ignore[no-untyped-call]
-    try:
-        model, report = kind.from_pretrained(
-            directory,
-            config=config,
-            dtype=dtype,
-            local_files_only=True,
-            use_safetensors=True,
-            output_loading_info=True,
-            attn_implementation=IMPLEMENTATION,
-        )
-    except (OSError, ValueError, RuntimeError, KeyError, SafetensorError) as error:
-        raise EngineStartError(
-            f"Cannot load the weights of {directory.name}: {error}", hint="The directory needs *.safetensors files"
-        ) from error
-    needed = kind is not AutoModel
-    missing = sorted(name for name in report["missing_keys"] if needed or not name.startswith("pooler."))
-    if missing:
-        raise EngineStartError(
-            f"{len(missing)} tensors are missing from the weights of {directory.name}, the first is {missing[0]}",
-            hint="Download the model again",
-        )
-    return model.eval().requires_grad_(requires_grad=False)
+    """A backbone's own pooler is not used, and may be missing."""
+    unneeded = "pooler." if kind is AutoModel else None
+    return read_weights(kind, directory, config, dtype, unneeded=unneeded, attn_implementation=IMPLEMENTATION)

@@ -10,8 +10,12 @@ from transformers.utils import logging
 from chiasm.errors import EngineStartError
 
 
-def read_weights(model_class: Any, directory: Path, config: Any, dtype: torch.dtype) -> Any:
+def read_weights(
+    model_class: Any, directory: Path, config: Any, dtype: torch.dtype, *, unneeded: str | None = None, **options: Any
+) -> Any:
     """Build `model_class` from local files only, in `dtype`, ready for inference.
+
+    Tensors whose names begin with `unneeded` may be missing; `options` go to transformers as they are.
 
     Raises:
         EngineStartError: No weights, unreadable weights, or weights that do not fill the model.
@@ -25,12 +29,13 @@ def read_weights(model_class: Any, directory: Path, config: Any, dtype: torch.dt
             local_files_only=True,
             use_safetensors=True,
             output_loading_info=True,
+            **options,
         )
     except (OSError, ValueError, RuntimeError, KeyError, SafetensorError) as error:
         raise EngineStartError(
             f"cannot load the weights of {directory.name}: {error}", hint="the directory needs *.safetensors files"
         ) from error
-    missing = sorted(report["missing_keys"])
+    missing = sorted(name for name in report["missing_keys"] if unneeded is None or not name.startswith(unneeded))
     if missing:
         raise EngineStartError(
             f"{len(missing)} tensors are missing from the weights of {directory.name}, the first is {missing[0]}",
