@@ -3,7 +3,7 @@
 import importlib
 from collections.abc import Iterable
 from contextlib import suppress
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, entry_points
 
 from chiasm.errors import EngineStartError, UnsupportedModelError
 from chiasm.pooling.io.base import IOProcessor
@@ -22,7 +22,7 @@ def processor_class(name: str) -> type[IOProcessor]:
     """Import a processor. Installed packages come before what ships. Raises `EngineStartError`."""
     found = [point for point in entry_points(group=GROUP) if point.name == name]
     if found:
-        kind = _imported(name, found[0].load)
+        kind = _imported(found[0])
     elif name in _SHIPPED:
         module, attribute = _SHIPPED[name]
         kind = getattr(importlib.import_module(module), attribute)
@@ -48,10 +48,9 @@ def make_processors(names: Iterable[str], info: PoolingInfo) -> dict[str, IOProc
     return fitting
 
 
-def _imported(name: str, load: object) -> object:
-    assert callable(load)
+def _imported(point: EntryPoint) -> object:
     try:
-        found: object = load()
+        found: object = point.load()
     except Exception as error:
-        raise EngineStartError(f"The IO processor {name!r} cannot be imported: {error}") from error
+        raise EngineStartError(f"The IO processor {point.name!r} cannot be imported: {error}") from error
     return found
