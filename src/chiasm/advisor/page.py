@@ -48,8 +48,9 @@ def _comparisons(question: Question, advice: Advice) -> Iterator[str]:
 def _break_even(low: float, high: float) -> str:
     if isinf(low):
         return "Unsplit never ends answers sooner, however long they are."
-    top = "never" if isinf(high) else f"{high:.0f}"
-    return f"Unsplit ends answers sooner from {low:.0f} to {top} output tokens on (the interval is over the runs)."
+    if isinf(high):
+        return f"Unsplit ends answers sooner from {low:.0f} output tokens on in some of the runs, and never in others."
+    return f"Unsplit ends answers sooner from {low:.0f} to {high:.0f} output tokens on (the interval is over the runs)."
 
 
 def _gap(found: Gap) -> str:

@@ -32,11 +32,6 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True):
     workers: Annotated[tuple[WorkerSpec, ...], Meta(min_length=1)]
     cost: float
 
-    @property
-    def num_devices(self) -> int:
-        """Devices that are named."""
-        return len({one.device for one in self.workers})
-
 
 def aggregated(num_devices: int) -> Cluster:
     """Whole workers, each for itself."""

@@ -1,3 +1,5 @@
+import math
+
 import msgspec
 import pytest
 
@@ -109,3 +111,17 @@ def test_divisions_use_all_devices_and_stay_few():
         found = candidates(num_devices, classes, HEAVY_ENCODE)
         assert all(len(one.workers) == num_devices for one in found)
         assert len(found) <= 5
+
+
+@pytest.mark.parametrize(
+    ("interval", "said"),
+    [
+        ((math.inf, math.inf), "never ends answers sooner"),
+        ((120.0, math.inf), "from 120 output tokens on in some of the runs, and never in others"),
+        ((120.0, 300.0), "from 120 to 300 output tokens on"),
+    ],
+)
+def test_break_even_is_said_as_an_interval(interval, said):
+    asked = question(0.5)
+    found = msgspec.structs.replace(advise(asked, HEAVY_ENCODE), break_even_tokens=interval)
+    assert said in markdown_of(asked, found)
