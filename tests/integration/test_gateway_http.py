@@ -1,6 +1,7 @@
 """HTTP itself: connections that are kept, bodies in pieces, sizes, and hostile framing."""
 
 import asyncio
+import gc
 import json
 
 import pytest
@@ -16,6 +17,36 @@ async def test_a_connection_serves_many_requests():
         for path, status in (("/v1/chat/completions", 200), ("/nowhere", 404), ("/v1/chat/completions", 200)):
             writer.write(post_bytes(ASK, path))
             assert (await read_response(reader))[0] == status
+
+
+@pytest.mark.parametrize(
+    ("request_bytes", "status"),
+    [
+        (post_bytes(ASK), 200),
+        (post_bytes(ASK[:-1] + b', "stream": true}'), 200),
+        (post_bytes(b"{"), 400),
+        (post_bytes(ASK, "/nowhere"), 404),
+    ],
+    ids=["whole", "stream", "refused", "unknown"],
+)
+async def test_requests_leave_nothing_to_the_garbage_collector(request_bytes, status):
+    """Its pauses would be the slowest requests."""
+    async with running() as server, connected(server) as (reader, writer):
+
+        async def ask():
+            writer.write(request_bytes)
+            assert (await read_response(reader))[0] == status
+
+        for _ in range(3):  # what is made once
+            await ask()
+        gc.collect()
+        gc.disable()
+        try:
+            for _ in range(20):
+                await ask()
+            assert gc.collect() < 20
+        finally:
+            gc.enable()
 
 
 async def test_pipelined_requests_are_answered_in_order():

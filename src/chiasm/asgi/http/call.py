@@ -226,6 +226,7 @@ class Call:
         self.has_ended = True
         self._buffer = None
         self._pieces.clear()
+        self.scope["extensions"] = {}  # it leads back here; without the circle nothing waits for a garbage collection
         self._wake()
         self._connection.ended(self)
 
