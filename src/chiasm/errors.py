@@ -15,6 +15,7 @@ ChiasmError
     RequestTooLargeError
     UnsupportedFeatureError
     AuthenticationError
+    PermissionDeniedError
     ModelNotFoundError
     ContextLengthError
     MediaError
@@ -25,6 +26,7 @@ ChiasmError
       UnsupportedMediaError
   CapacityError
     OverloadedError
+      RateLimitedError
     ShuttingDownError
     DeadlineExceededError
   TransferError
@@ -113,6 +115,12 @@ class AuthenticationError(RequestError):
     code = "invalid_api_key"
 
 
+class PermissionDeniedError(RequestError):
+    """The API key is valid and not for this."""
+
+    code = "permission_denied"
+
+
 class ModelNotFoundError(RequestError):
     """The named model is not served here."""
 
@@ -174,6 +182,12 @@ class OverloadedError(CapacityError):
     def __init__(self, message: str, *, retry_after_s: int = 1, hint: str | None = None) -> None:
         super().__init__(message, hint=hint)
         self.retry_after_s = retry_after_s
+
+
+class RateLimitedError(OverloadedError):
+    """The tenant has used what it may use for now, however idle the server is."""
+
+    code = "rate_limited"
 
 
 class ShuttingDownError(CapacityError):

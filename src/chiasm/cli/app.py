@@ -10,6 +10,7 @@ from chiasm.cli.bench.command import bench
 from chiasm.cli.config import config
 from chiasm.cli.doctor import doctor
 from chiasm.cli.faults import faults
+from chiasm.cli.keys import keys
 from chiasm.cli.media import media
 from chiasm.cli.parity import parity
 from chiasm.cli.plan import plan
@@ -49,6 +50,7 @@ app.command()(advise)
 app.command()(bench)
 app.command()(version)
 app.add_typer(config, name="config")
+app.add_typer(keys, name="keys")
 app.add_typer(media, name="media")
 app.add_typer(plan, name="plan")
 

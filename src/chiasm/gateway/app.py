@@ -11,24 +11,28 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, ExceptionHandler, Receive, Scope, Send
 
-from chiasm.asgi.auth import OPEN_PATHS, Authentication
-from chiasm.errors import ChiasmError, InvalidSettingError
+from chiasm.asgi.auth import OPEN_PATHS
+from chiasm.errors import ChiasmError
+from chiasm.gateway.access import ADMIN, ANY, INFER, METRICS, POOL, Access, Scopes
+from chiasm.gateway.audit import Audited
 from chiasm.gateway.console.routes import console_paths, console_routes
 from chiasm.gateway.exchange.endpoint import GenerationEndpoint
 from chiasm.gateway.openai.chat import ChatDialect
 from chiasm.gateway.openai.completions import CompletionDialect
 from chiasm.gateway.pooling.routes import pooling_app_endpoints
+from chiasm.gateway.retention import Retention, retention_of
 from chiasm.gateway.routes.admin import ADMIN_PREFIX, AdminRoutes
 from chiasm.gateway.routes.debug import DebugRoutes
 from chiasm.gateway.routes.health import HealthRoutes
 from chiasm.gateway.routes.json_response import json_response
 from chiasm.gateway.routes.models import ModelRoutes
 from chiasm.gateway.routes.openapi import openapi
+from chiasm.gateway.routes.operators import OperatorRoutes
 from chiasm.gateway.routes.state import StateRoutes
 from chiasm.gateway.state import Gateway, Ingest
 from chiasm.protocol.openai.errors import error_body, error_headers, fault_body, status_of
 from chiasm.protocol.worker import Worker
-from chiasm.settings import GatewaySettings, PoolingSettings
+from chiasm.settings import GatewaySettings, PoolingSettings, Settings
 
 _POOLING = PoolingSettings()
 
@@ -50,23 +54,40 @@ class _Application(Starlette):
 
 
 def create_app(
-    worker: Worker, ingest: Ingest, settings: GatewaySettings, pooling: PoolingSettings = _POOLING
+    worker: Worker,
+    ingest: Ingest,
+    settings: GatewaySettings,
+    pooling: PoolingSettings = _POOLING,
+    retention: tuple[Retention, ...] = (),
 ) -> Starlette:
     """Build the application. The caller owns worker and ingest and closes them after the server has stopped.
+
+    `retention` is what `/admin/retention` says; without it, what the gateway itself keeps.
 
     `app.state.gateway` is the `chiasm.gateway.state.Gateway`; its `drain` begins a graceful stop.
     """
     gateway = Gateway(worker, ingest, settings)
-    endpoints: dict[str, ASGIApp] = {
+    generation: dict[str, ASGIApp] = {
         "/v1/chat/completions": GenerationEndpoint(gateway, ChatDialect()),
         "/v1/completions": GenerationEndpoint(gateway, CompletionDialect()),
-        **pooling_app_endpoints(gateway, pooling),
     }
+    endpoints: dict[str, ASGIApp] = {**generation, **pooling_app_endpoints(gateway, pooling)}
+    scopes: dict[str, Scopes] = {path: INFER if path in generation else POOL for path in endpoints}
     app = _Application(
-        {path: Authentication(endpoint, settings.api_keys) for path, endpoint in endpoints.items()},
-        _admin_app(gateway, settings) if settings.admin_keys else None,
+        {path: Access(endpoint, gateway.tenants, scopes[path]) for path, endpoint in endpoints.items()},
+        _admin_app(gateway, retention or retention_of(Settings(gateway=settings)))
+        if gateway.tenants.has_admins
+        else None,
         routes=[*(Route(path, end, methods=["POST"]) for path, end in endpoints.items()), *_routes(gateway)],
-        middleware=[Middleware(Authentication, api_keys=settings.api_keys, open_paths=OPEN_PATHS | console_paths())],
+        middleware=[
+            Middleware(
+                Access,
+                tenants=gateway.tenants,
+                scopes=ANY,
+                paths=scopes | dict.fromkeys(("/metrics", "/debug/state"), METRICS),
+                open_paths=OPEN_PATHS | console_paths(),
+            )
+        ],
         exception_handlers=_HANDLERS,
     )
     app.router.redirect_slashes = False  # a path has one spelling
@@ -74,21 +95,20 @@ def create_app(
     return app
 
 
-def _admin_app(gateway: Gateway, settings: GatewaySettings) -> ASGIApp:
-    """What answers below `/admin/`, to keys that open nothing else and that nothing else opens."""
-    if {*settings.admin_keys} & {*settings.api_keys}:
-        raise InvalidSettingError(
-            "gateway.admin_keys and gateway.api_keys have a key in common", hint="Give operators keys of their own"
-        )
-    admin = AdminRoutes(gateway)
+def _admin_app(gateway: Gateway, retention: tuple[Retention, ...]) -> ASGIApp:
+    """What answers below `/admin/`, to keys that are for it."""
+    admin, operators = AdminRoutes(gateway), OperatorRoutes(gateway, retention)
     routes = [
-        Route("/admin/tenants", admin.tenants),
+        Route("/admin/tenants", operators.tenants),
+        Route("/admin/keys", operators.keys),
+        Route("/admin/receipts", operators.receipts),
+        Route("/admin/retention", operators.retention),
         Route("/admin/media/{sha256}", admin.medium, methods=["DELETE"]),
         Route("/admin/tenants/{tenant}/cache", admin.tenant, methods=["DELETE"]),
     ]
     app = Starlette(routes=routes, exception_handlers=_HANDLERS)
     app.router.redirect_slashes = False
-    return Authentication(app, settings.admin_keys)
+    return Access(Audited(app, gateway.audit), gateway.tenants, ADMIN)
 
 
 def _routes(gateway: Gateway) -> list[Route]:

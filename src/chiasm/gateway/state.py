@@ -4,8 +4,9 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 import msgspec
+from starlette.types import Scope
 
-from chiasm.asgi.admission import Admission
+from chiasm.asgi.admission import Admission, Seat
 from chiasm.asgi.interruptions import Interruptions
 from chiasm.gateway.aliases import MediaAliases
 from chiasm.gateway.cache_scopes import CacheScopes
@@ -19,6 +20,8 @@ from chiasm.observability.receipt import Receipt, StageClock
 from chiasm.protocol.media import MediaItem
 from chiasm.protocol.worker import Worker
 from chiasm.settings import GatewaySettings
+from chiasm.tenancy.audit import AuditLog
+from chiasm.tenancy.tenants import Tenants
 
 
 class Ingest(Protocol):
@@ -47,7 +50,9 @@ class Gateway:
         self.ingest = ingest
         self.settings = settings
         self.admission = Admission(settings.max_running_requests, settings.max_queued_requests)
-        self.receipts = ReceiptRing(settings.max_receipts)
+        self.tenants = Tenants(settings)
+        self.audit = AuditLog(settings.audit_file)
+        self.receipts = ReceiptRing(settings.max_receipts, settings.receipt_ttl_s)
         self.aliases = MediaAliases()
         self.scopes = CacheScopes(settings)
         self.ids = RequestIds()
@@ -67,10 +72,19 @@ class Gateway:
         """End all open requests now, each with `ShuttingDownError`."""
         self.interruptions.abort()
 
-    def end(self, endpoint: str, receipt: Receipt) -> None:
-        """Record the only ending of a request: counters, receipt, log line."""
+    def open(self, scope: Scope) -> Seat:
+        """Let a request in, for a block. Raises `RateLimitedError`; entering it, what `Admission.open` raises."""
+        return self.admission.open(self.tenants.admit(scope["tenant"]).share)
+
+    def end(self, endpoint: str, receipt: Receipt, tenant: str, num_streamed_tokens: int = 0) -> None:
+        """Record the only ending of a request: counters, receipt, log line, and what its tenant has used.
+
+        What was streamed counts where the request did not finish, and its usage is not known.
+        """
         self.metrics.end(endpoint, receipt)
-        self.receipts.add(receipt)
+        self.receipts.add(receipt, tenant)
+        num_tokens = receipt.num_prompt_tokens + (receipt.num_output_tokens or num_streamed_tokens)
+        self.tenants.use(tenant, tokens=num_tokens, visual_tokens=receipt.num_visual_tokens)
         log_receipt(endpoint, receipt)
 
     def _levels(self) -> Mapping[str, float]:

@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager, contextmanager, suppress
 import uvloop
 
 from chiasm.gateway import create_app
+from chiasm.gateway.retention import retention_of
 from chiasm.gateway.state import Ingest
 from chiasm.launch.backend import Backend
 from chiasm.launch.engine import Progress, start_worker
@@ -18,6 +19,7 @@ from chiasm.launch.server import address_of, bind, serve_app
 from chiasm.media.ingest import MediaIngest
 from chiasm.protocol.worker import Worker
 from chiasm.settings import Settings
+from chiasm.tenancy.watch import watch_keys_file
 
 _START_TIMEOUT_S = 150.0
 _STOP_TIMEOUT_S = 60.0
@@ -110,8 +112,20 @@ class LocalServer:
     async def serve(self, stop: asyncio.Event, on_ready: Callable[[], None]) -> None:
         """Serve until `stop` is set; drains, then closes everything. May be called once."""
         async with self._backend.opened() as (worker, ingest):
-            app = create_app(worker, ingest, self._settings.gateway, self._settings.pooling)
-            await serve_app(app, app.state.gateway, self._listener, self._settings.gateway, stop, on_ready)
+            app = create_app(
+                worker,
+                ingest,
+                self._settings.gateway,
+                self._settings.pooling,
+                retention_of(self._settings),
+            )
+            gateway = app.state.gateway
+            watching = asyncio.create_task(watch_keys_file(gateway.tenants, gateway.audit.record))
+            try:
+                await serve_app(app, gateway, self._listener, self._settings.gateway, stop, on_ready)
+            finally:
+                watching.cancel()
+                gateway.audit.close()
 
 
 def serve(settings: Settings, progress: Progress, on_ready: Callable[[LocalServer], None]) -> None:

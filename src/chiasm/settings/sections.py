@@ -20,9 +20,16 @@ class GatewaySettings(Section, frozen=True, kw_only=True):
         tuple[str, ...],
         Meta(description="Bearer keys that open /admin/, and nothing else; none closes it. Never printed."),
     ] = ()
+    keys_file: Annotated[
+        str | None,
+        Meta(description="TOML file with tenants, their limits and hashes of their keys; read again when it changes."),
+    ] = None
+    audit_file: Annotated[
+        str | None, Meta(description="File to which acts of operators are appended; none: they go to the log.")
+    ] = None
     cache_scope: Annotated[
         Literal["tenant", "shared"],
-        Meta(description="Who may find what a request left in caches: callers with the same API key, or with any."),
+        Meta(description="Who may find what a request left in caches: callers of the same tenant, or all."),
     ] = "tenant"
     max_running_requests: Annotated[int, Meta(ge=1, description="Requests served at once; more wait.")] = 64
     max_queued_requests: Annotated[int, Meta(ge=0, description="Requests that may wait; more get 429.")] = 256
@@ -31,6 +38,7 @@ class GatewaySettings(Section, frozen=True, kw_only=True):
     keep_alive_s: Annotated[float, Meta(gt=0, description="Idle time after which a connection is closed.")] = 75.0
     drain_timeout_s: Annotated[float, Meta(ge=0, description="How long running requests may finish on SIGTERM.")] = 30.0
     max_receipts: Annotated[int, Meta(ge=1, description="Recent receipts kept for /debug/receipts.")] = 1024
+    receipt_ttl_s: Annotated[float, Meta(gt=0, description="How long a receipt is kept at most.")] = 86_400.0
 
 
 class MediaSettings(Section, frozen=True, kw_only=True):

@@ -1,4 +1,4 @@
-"""Admission is bounded, first come first served, and gives everything back."""
+"""Admission is bounded, fair between tenants, first come first served within each, and gives everything back."""
 
 import asyncio
 
@@ -7,6 +7,7 @@ import pytest
 from chiasm.asgi.admission import Admission
 from chiasm.errors import OverloadedError, ShuttingDownError
 from chiasm.observability.receipt import StageClock
+from chiasm.tenancy.fair_queue import Share
 
 
 async def hold(admission, order, name, release):
@@ -98,3 +99,60 @@ async def test_the_wait_grows_with_the_queue_and_the_run_time():
         admission._mean_run_s = 1000.0
         assert admission._retry_after_s() == 60
     assert Admission(4, 0)._retry_after_s() == 1
+
+
+class Request:
+    """What may be displaced."""
+
+    def __init__(self):
+        self.error = None
+
+    def interrupt(self, error):
+        self.error = error
+
+
+async def test_a_full_queue_makes_room_for_who_has_less_of_it():
+    admission, loud, quiet = Admission(1, 3), Share("loud"), Share("quiet", weight=2.0)
+    seats = [admission.open(loud) for _ in range(4)]
+    for seat in seats:
+        seat.__enter__()
+        seat.request = Request()
+    async with admission.slot(StageClock(), seats[0]):
+        with admission.open(quiet), admission.open(quiet):
+            assert [bool(seat.request.error) for seat in seats] == [False, False, True, True]
+            assert isinstance(seats[3].request.error, OverloadedError)
+            for seat in (seats[2], seats[3]):
+                seat.__exit__()
+            with pytest.raises(OverloadedError), admission.open(loud):
+                pytest.fail("not admitted")
+            with admission.open(quiet):
+                assert seats[1].request.error
+            seats[1].__exit__()
+            with admission.open(quiet) as third:
+                third.request = Request()
+                with pytest.raises(OverloadedError), admission.open(quiet):
+                    pytest.fail("who runs is not displaced")
+    seats[0].__exit__()
+    assert (admission.num_open, admission._num_leaving, loud.num_open, quiet.num_open) == (0, 0, 0, 0)
+    assert [*admission._sharing, *loud.pending, *quiet.pending] == []
+
+
+async def test_free_slots_go_to_tenants_in_turn():
+    admission, order, release = Admission(1, 20), [], asyncio.Event()
+
+    async def hold_for(share, name):
+        with admission.open(share) as seat:
+            async with admission.slot(StageClock(), seat):
+                order.append(name)
+                await release.wait()
+
+    loud, quiet = Share("loud"), Share("quiet")
+    tasks = [asyncio.create_task(hold_for(loud, f"loud{number}")) for number in range(6)]
+    await settle()
+    tasks += [asyncio.create_task(hold_for(quiet, f"quiet{number}")) for number in range(2)]
+    await settle()
+    release.set()
+    await asyncio.gather(*tasks)
+    assert order[:2] == ["loud0", "quiet0"]
+    assert order.index("quiet1") < order.index("loud3")
+    assert [name for name in order if name.startswith("loud")] == [f"loud{number}" for number in range(6)]

@@ -2,13 +2,13 @@
 
 import pytest
 
-from chiasm.asgi.auth import ANONYMOUS
 from chiasm.errors import InvalidRequestError
 from chiasm.gateway.aliases import MediaAliases
 from chiasm.gateway.cache_scopes import CacheScopes
 from chiasm.gateway.receipts import ReceiptRing
 from chiasm.observability.receipt import Receipt
 from chiasm.settings import GatewaySettings
+from chiasm.tenancy.keys import ANONYMOUS
 
 
 def receipt(name):
@@ -25,6 +25,23 @@ def test_the_ring_keeps_the_newest():
     assert ring.get("c").request_id == "c"
     assert [kept.request_id for kept in ring.latest(10)] == ["e", "d", "c"]
     assert [kept.request_id for kept in ring.latest(1)] == ["e"]
+
+
+def test_receipts_end_by_time_and_belong_to_a_tenant():
+    now = [0.0]
+    ring = ReceiptRing(10, 60.0, lambda: now[0])
+    for name, tenant in (("a", "t1"), ("b", "t2"), ("c", "t1")):
+        ring.add(receipt(name), tenant)
+        now[0] += 10
+    assert [one.request_id for one in ring.latest(10, "t1")] == ["c", "a"]
+    assert ring.get("b", "t1") is None
+    assert ring.get("b", "t2").request_id == "b"
+    assert [(tenant, one.request_id) for tenant, one in ring.latest_with_tenants(2)] == [("t1", "c"), ("t2", "b")]
+    now[0] = 65.0
+    assert [one.request_id for one in ring.latest(10)] == ["c", "b"]
+    assert (ring.forget_tenant("t1"), ring.forget_tenant("t1"), len(ring)) == (1, 0, 1)
+    now[0] = 70.0
+    assert ring.get("b") is None
 
 
 def test_an_alias_keeps_meaning_the_same_bytes():

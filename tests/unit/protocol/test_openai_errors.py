@@ -21,7 +21,7 @@ def test_who_is_to_blame_shows_in_the_status(cls):
     status = status_of(cls("x"))
     if issubclass(cls, errors.RequestError | errors.RequestCancelledError):
         assert 400 <= status < 500
-    elif cls is errors.OverloadedError or cls is errors.CapacityError:
+    elif issubclass(cls, errors.OverloadedError) or cls is errors.CapacityError:
         assert status == 429
     else:
         assert status >= 500

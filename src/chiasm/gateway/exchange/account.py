@@ -3,7 +3,8 @@
 from collections.abc import Iterable
 
 from chiasm.observability.receipt import Receipt, Route, Span, StageClock, attribute
-from chiasm.protocol.generation import GenerateEvent, RequestFinished, RouteTaken, Usage
+from chiasm.protocol.generation import GenerateEvent, RequestFinished, RouteTaken, TokenEvent, Usage
+from chiasm.protocol.media import InlineSource, MediaItem, SpoolSource
 
 FINISHED = "finished"
 _NOTHING = Usage(num_prompt_tokens=0, num_output_tokens=0)
@@ -21,6 +22,7 @@ class Account:
         self.clock = StageClock()
         self.usage = _NOTHING
         self.num_items = 0
+        self.num_streamed_tokens = 0
 
     def dispatched(self) -> None:
         """Note that the worker gets the request now: the zero of the worker's spans."""
@@ -43,6 +45,8 @@ class Account:
                 if self._ttft_s is None:  # a whole response: its first token is there when its prompt was computed
                     now_s = self.clock.now_s()
                     self._ttft_s = min(now_s, max((s.end_s for s in spans if s.stage == "prefill"), default=now_s))
+            elif isinstance(event, TokenEvent):
+                self.num_streamed_tokens += len(event.token_ids)
 
     def add_pooled(self, spans: Iterable[Span], num_tokens: int) -> None:
         """Take the end of a request that generates nothing: the worker's spans, and the tokens of its inputs."""
@@ -73,6 +77,14 @@ class Account:
             route=self._route,
             spans=tuple(sorted(self.clock.spans, key=_start)),
         )
+
+
+def num_bytes_of(item: MediaItem) -> int:
+    """Encoded bytes that an item came with."""
+    source = item.source
+    if isinstance(source, InlineSource):
+        return len(source.data)
+    return source.num_bytes if isinstance(source, SpoolSource) else 0
 
 
 def _start(span: Span) -> float:

@@ -19,7 +19,7 @@ from chiasm.errors import (
     RequestCancelledError,
     UnsupportedMediaError,
 )
-from chiasm.gateway.exchange.account import FINISHED, Account
+from chiasm.gateway.exchange.account import FINISHED, Account, num_bytes_of
 from chiasm.gateway.exchange.generation import Generation
 from chiasm.gateway.exchange.payloads import CutBody
 from chiasm.gateway.openai.plan import Dialect, Heading, Plan, Writer
@@ -32,6 +32,7 @@ from chiasm.protocol.openai.errors import encode_error, error_body, error_header
 from chiasm.protocol.openai.responses import DONE
 
 if TYPE_CHECKING:
+    from chiasm.asgi.admission import Seat
     from chiasm.media.spool import SpoolLease
 
 _LAST_WORDS_TIMEOUT_S = 1.0
@@ -52,6 +53,7 @@ class Exchange:
         self._stream = EventStreamReply(send, self._headers)
         self._finished: Receipt | None = None
         self._lease: SpoolLease | None = None
+        self._seat: Seat | None = None
         self._media: list[tuple[str, int]] = []
 
     async def run(self) -> None:
@@ -59,8 +61,9 @@ class Exchange:
         outcome = RequestCancelledError.code
         self._gateway.metrics.receive(self._dialect.name)
         try:
-            with self._gateway.admission.open():
+            with self._gateway.open(self._scope) as seat:
                 async with RequestLimits(self._gateway.settings.request_timeout_s) as limits:
+                    self._seat, seat.request = seat, limits
                     with self._gateway.interruptions.reaching(limits):
                         await self._serve(limits)
             outcome = FINISHED
@@ -75,7 +78,7 @@ class Exchange:
         finally:
             receipt = self._receipt(outcome)
             self._gateway.metrics.media(receipt.spans, self._media)
-            self._gateway.end(self._dialect.name, receipt)
+            self._gateway.end(self._dialect.name, receipt, self._scope["tenant"], self._account.num_streamed_tokens)
             self._let_go()
 
     async def _serve(self, limits: RequestLimits) -> None:
@@ -88,7 +91,7 @@ class Exchange:
         items = await self._collect(plan, limits)
         plan = plan.without_urls()  # megabytes of base64 need not live as long as the request
         writer = self._dialect.writer(self._heading(), plan)
-        async with self._gateway.admission.slot(self._account.clock):
+        async with self._gateway.admission.slot(self._account.clock, self._seat):
             self._account.dispatched()
             await self._generate(plan, self._requests(plan, items, limits), writer)
         await self._close(plan, writer)
@@ -125,6 +128,7 @@ class Exchange:
         items = await ingest.collect(plan.references, limits.remaining_s, clock, self._lease)
         assert len(items) == len(plan.references)
         self._media = [(item.format, item.width * item.height) for item in items]
+        self._gateway.tenants.use(self._scope["tenant"], media_bytes=sum(map(num_bytes_of, items)))
         for alias in plan.aliases:
             self._gateway.aliases.bind(self._scope["tenant"], alias.name, items[alias.item].identity, alias.param)
         return tuple(items)

@@ -33,6 +33,7 @@ from chiasm.protocol.pooling.work import (
 )
 
 if TYPE_CHECKING:
+    from chiasm.asgi.admission import Seat
     from chiasm.observability.receipt import Receipt
 
 _LAST_WORDS_TIMEOUT_S = 1.0
@@ -68,14 +69,16 @@ class PoolingExchange:
         self._headers = [(b"x-chiasm-receipt-id", self._id.encode()), (b"x-request-id", self._id.encode())]
         self._truncated: list[int] = []
         self._finished: Receipt | None = None
+        self._seat: Seat | None = None
 
     async def run(self) -> None:
         """Serve the request and record its one ending, whatever happens."""
         outcome = RequestCancelledError.code
         self._gateway.metrics.receive(self._dialect.name)
         try:
-            with self._gateway.admission.open():
+            with self._gateway.open(self._scope) as seat:
                 async with RequestLimits(self._gateway.settings.request_timeout_s) as limits:
+                    self._seat, seat.request = seat, limits
                     with self._gateway.interruptions.reaching(limits):
                         await self._serve(limits)
             outcome = FINISHED
@@ -89,7 +92,7 @@ class PoolingExchange:
             await self._refuse(failure)
         finally:
             finished = self._finished if outcome == FINISHED else None
-            self._gateway.end(self._dialect.name, finished or self._account.receipt(outcome))
+            self._gateway.end(self._dialect.name, finished or self._account.receipt(outcome), self._scope["tenant"])
 
     async def _serve(self, limits: RequestLimits) -> None:
         gateway = self._gateway
@@ -106,7 +109,7 @@ class PoolingExchange:
             request = PoolRequest(request_id=self._id, task=task, inputs=inputs, params=params, timeout_s=timeout_s)
             return await self._pooled(worker, request)
 
-        async with gateway.admission.slot(self._account.clock):
+        async with gateway.admission.slot(self._account.clock, self._seat):
             write = await call.run(pool)
         await self._answer(call, write)
 

@@ -1,4 +1,4 @@
-"""What only operators may: see who is who in caches, and delete from them, everywhere."""
+"""What only operators may: delete, everywhere."""
 
 import re
 
@@ -27,6 +27,7 @@ class DeletionReport(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
         workers: What each of them has deleted; those with an `error` have not said that they did.
         num_spooled: Files with the medium's bytes that requests under way still need; they go with them.
         num_aliases: Callers' names for the medium, or the tenant's names for media, that mean nothing any more.
+        num_receipts: The tenant's, that are gone. Receipts do not say which media they are about.
         error: There when not complete.
     """
 
@@ -34,22 +35,15 @@ class DeletionReport(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     workers: tuple[Deleted, ...]
     num_spooled: int
     num_aliases: int
+    num_receipts: int
     error: ErrorDetail | msgspec.UnsetType = msgspec.UNSET
 
 
 class AdminRoutes:
-    """`/admin/`, behind keys of its own."""
+    """What is asked with DELETE below `/admin/`."""
 
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
-
-    async def tenants(self, request: Request) -> Response:
-        """`GET /admin/tenants`: the tenants in the order of `gateway.api_keys`."""
-        scopes, settings = self._gateway.scopes, self._gateway.settings
-        tenants = [{"tenant": tenant, "api_key": number} for number, tenant in enumerate(scopes.tenants)]
-        if not settings.api_keys:
-            tenants = [{"tenant": tenant} for tenant in scopes.tenants]
-        return json_response({"cache_scope": settings.cache_scope, "tenants": tenants})
 
     async def medium(self, request: Request) -> Response:
         """`DELETE /admin/media/{sha256}`: whoever has sent it."""
@@ -61,25 +55,32 @@ class AdminRoutes:
             )
         num_aliases = self._gateway.aliases.forget_identity(identity)
         num_spooled = self._gateway.ingest.num_spooled(identity)
-        return await self._delete(Deletion(identity=identity), num_spooled, num_aliases)
+        here = DeletionReport(
+            complete=False, workers=(), num_spooled=num_spooled, num_aliases=num_aliases, num_receipts=0
+        )
+        return await self._delete(Deletion(identity=identity), here)
 
     async def tenant(self, request: Request) -> Response:
         """`DELETE /admin/tenants/{tenant}/cache`: all that its requests have left."""
         tenant = request.path_params["tenant"]
-        deletion = Deletion(cache_salt=self._gateway.scopes.own_salt_of(tenant))
-        return await self._delete(deletion, 0, self._gateway.aliases.forget_tenant(tenant))
+        gateway = self._gateway
+        deletion = Deletion(cache_salt=gateway.scopes.own_salt_of(tenant, gateway.tenants.known()))
+        here = DeletionReport(
+            complete=False,
+            workers=(),
+            num_spooled=0,
+            num_aliases=gateway.aliases.forget_tenant(tenant),
+            num_receipts=gateway.receipts.forget_tenant(tenant),
+        )
+        return await self._delete(deletion, here)
 
-    async def _delete(self, deletion: Deletion, num_spooled: int, num_aliases: int) -> Response:
+    async def _delete(self, deletion: Deletion, here: DeletionReport) -> Response:
+        """Delete from the workers; `here` says what the gateway itself has deleted."""
         worker = self._gateway.worker
         if not isinstance(worker, Forgetful):
             raise UnsupportedFeatureError("This engine's caches cannot be deleted from")
         deleted = await worker.forget(deletion, _TIMEOUT_S)
-        report = DeletionReport(
-            complete=not any(one.error for one in deleted),
-            workers=deleted,
-            num_spooled=num_spooled,
-            num_aliases=num_aliases,
-        )
+        report = msgspec.structs.replace(here, complete=not any(one.error for one in deleted), workers=deleted)
         LOGGER.info("Deletion by an operator: %s", "complete" if report.complete else "incomplete")
         if report.complete:
             return json_response(report)

@@ -1,4 +1,4 @@
-"""Receipts of recent requests, for people and the console. They hold times and counts, no content."""
+"""Receipts of a tenant's recent requests, for people and the console. They hold times and counts, no content."""
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -19,16 +19,21 @@ class DebugRoutes:
 
     async def receipts(self, request: Request) -> Response:
         """`GET /debug/receipts?limit=N`: newest first."""
-        most = self._gateway.settings.max_receipts
-        text = request.query_params.get("limit", str(min(most, _DEFAULT_LIMIT)))
-        if not (text.isascii() and text.isdigit() and 0 < int(text[:9]) <= most):
-            raise InvalidRequestError(f"limit is a number from 1 to {most}")
-        return json_response({"receipts": self._gateway.receipts.latest(int(text))})
+        limit = limit_of(request, self._gateway.settings.max_receipts)
+        return json_response({"receipts": self._gateway.receipts.latest(limit, request.scope["tenant"])})
 
     async def receipt(self, request: Request) -> Response:
         """`GET /debug/receipts/{id}`."""
-        receipt = self._gateway.receipts.get(request.path_params["id"])
+        receipt = self._gateway.receipts.get(request.path_params["id"], request.scope["tenant"])
         if receipt is None:
             hint = f"The last {self._gateway.settings.max_receipts} requests are kept (gateway.max_receipts)"
             return json_response(fault_body(404, "No receipt of this request", hint), 404)
         return json_response(receipt)
+
+
+def limit_of(request: Request, most: int) -> int:
+    """How many receipts are asked for. Raises `InvalidRequestError`."""
+    text = request.query_params.get("limit", str(min(most, _DEFAULT_LIMIT)))
+    if not (text.isascii() and text.isdigit() and 0 < int(text[:9]) <= most):
+        raise InvalidRequestError(f"limit is a number from 1 to {most}")
+    return int(text)

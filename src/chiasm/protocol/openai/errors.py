@@ -15,6 +15,7 @@ STATUS = {
     "request_too_large": 413,
     "unsupported_feature": 400,
     "invalid_api_key": 401,
+    "permission_denied": 403,
     "model_not_found": 404,
     "context_length_exceeded": 400,
     "media_error": 400,
@@ -24,6 +25,7 @@ STATUS = {
     "media_undecodable": 400,
     "media_unsupported": 400,
     "overloaded": 429,
+    "rate_limited": 429,
     "shutting_down": 503,
     "deadline_exceeded": 504,
     "transfer_failed": 503,
@@ -96,6 +98,8 @@ def _kind(status: int) -> str:
     """OpenAI's `type` of an error."""
     if status == 401:
         return "authentication_error"
+    if status == 403:
+        return "permission_error"
     if status == 429:
         return "rate_limit_error"
     return "invalid_request_error" if status < 499 else "server_error"
