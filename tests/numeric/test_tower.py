@@ -225,6 +225,35 @@ def test_a_second_thread_is_refused_while_one_computes():
     assert "another thread" in str(refused[0])
 
 
+class TestPauses:
+    """What the engine does between two layers of a batch."""
+
+    @pytest.mark.parametrize(("name", "kind"), NATIVE)
+    @pytest.mark.parametrize("threads", [1, 2])
+    def test_the_result_is_the_same_bit_for_bit(self, name, kind, threads):
+        pauses = []
+        model = reference(name).vision
+        tower = NativeTower(model, threads=threads, pause=lambda: pauses.append(1), kernels=kind, alone_products=0)
+        assert torch.equal(encode(tower, images(name)), encode(make(kind, model), images(name)))
+        assert len(pauses) == model.config.depth
+
+    def test_what_one_raises_ends_the_call_and_nothing_else(self):
+        failures = [ValueError("no")]
+        tower = NativeTower(reference("qwen3").vision, threads=2, pause=lambda: failures and _raise(failures.pop()))
+        with pytest.raises(ValueError, match="no"):
+            encode(tower, images("qwen3"))
+        assert torch.equal(encode(tower, images("qwen3")), encode(make("", reference("qwen3").vision), images("qwen3")))
+
+    def test_one_cannot_use_the_tower(self):
+        tower = NativeTower(reference("qwen3").vision, threads=1, pause=lambda: encode(tower, images("qwen3")))
+        with pytest.raises(RuntimeError, match="in use"):
+            encode(tower, images("qwen3"))
+
+
+def _raise(error):
+    raise error
+
+
 class TestChoice:
     def test_the_native_one_is_taken_where_it_can_be_used(self):
         for kind in ("auto", "native"):

@@ -4,6 +4,8 @@ Prompts are served in this order, at slots and at the budget alike: by the calle
 pictures are all there, prompts that still lack some; then by arrival. None of these ranks is passed over without end
 (`chiasm.scheduling.precedence`). Prompts that lack pictures have at most half of the slots and never take the last
 free one, so that waiting for an encoder keeps nobody from running; what is there of such a prompt is computed, no more.
+
+Steps with prompts of pictures can be kept small, so that texts wait for little of them: `scheduling.step_budget`.
 """
 
 from collections.abc import Callable
@@ -91,6 +93,11 @@ class Step:
     chunks: tuple[Chunk, ...] = field(default=())
 
     @property
+    def num_tokens(self) -> int:
+        """Rows of the forward pass."""
+        return self.num_decoding + sum(chunk.num_tokens for chunk in self.chunks)
+
+    @property
     def is_empty(self) -> bool:
         """Nothing to compute."""
         return not self.num_decoding and not self.chunks
@@ -148,24 +155,27 @@ class Scheduler:
         if sequence.state is State.WAITING:
             self._waiting.rerank(sequence)
 
-    def plan(self, on_admit: Callable[[Sequence, int], int]) -> Step:
+    def plan(self, on_admit: Callable[[Sequence, int], int], max_media_tokens: int | None = None) -> Step:
         """Choose the next step.
 
         Args:
             on_admit: Called with (sequence, slot) when one gets its slot; returns how many prompt tokens it put there
                 from a cache (fewer than the prompt).
+            max_media_tokens: Prompts with pictures fill the step up to so many tokens of prompts; None: as others do.
         """
         self._admit(on_admit)
-        budget = self._max_step_tokens - self.slots.num_decoding
         line = [sequence for sequence in self._prefilling if sequence.num_computable_tokens]
-        chunks = []
+        room = self._max_step_tokens - self.slots.num_decoding
+        media_room = room
+        if max_media_tokens is not None:
+            media_room = min(room, max_media_tokens)
+        chunks: list[Chunk] = []
         for sequence in self._at_budget.in_order(line):
-            if budget <= 0:
-                break
-            count = min(budget, sequence.num_computable_tokens)
-            slot = self.slots.slot(sequence.key)
-            chunks.append(Chunk(sequence, slot, sequence.num_computed_tokens, count))
-            budget -= count
+            count = min(media_room if sequence.has_media else room, sequence.num_computable_tokens)
+            if count > 0:
+                chunks.append(Chunk(sequence, self.slots.slot(sequence.key), sequence.num_computed_tokens, count))
+                room -= count
+                media_room = min(room, media_room - count)
         self._at_budget.served(line, [chunk.sequence for chunk in chunks])
         return Step(self.slots.num_decoding, tuple(chunks))
 

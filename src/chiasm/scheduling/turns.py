@@ -1,15 +1,17 @@
 """What one thread does next when it has both steps to compute and pictures to encode.
 
-1. A step that computes the prompt of a text goes first: a text waits for the batch under way and for no other. When
-   texts have had `MAX_TEXT_TURNS` turns while pictures waited, a batch is encoded.
-2. Batches and other steps, which decode or compute prompts whose pictures are all there, alternate.
+1. Steps that decode, or compute prompts that are complete, go before batches: what is closer to its end ends sooner.
+   When they have had `MAX_STEPS` turns while pictures waited, those with texts counted apart, a batch is encoded.
+2. Between two layers of a batch, where the tower can stop there, one step is computed if a text waits for it: so a text
+   waits for a layer, and a batch for as many steps as it has layers at most.
 3. Prompts that still lack pictures get the thread when no picture waits for it: they are computed ahead in time that
    nothing else has a use for, and lose nothing by waiting.
 """
 
+from collections import Counter
 from enum import Enum
 
-MAX_TEXT_TURNS = 4
+MAX_STEPS = 4
 
 
 class Turn(Enum):
@@ -33,16 +35,24 @@ class Turns:
     """Remembers whose turn it was."""
 
     def __init__(self) -> None:
-        self._num_passed = 0
+        self._num_passed: Counter[Demand] = Counter()
 
     def next(self, demand: Demand, *, has_pictures: bool) -> Turn:
         """Decide, and take it as done."""
         turn = self._choose(demand, has_pictures=has_pictures)
-        self._num_passed = self._num_passed + 1 if turn is Turn.STEP and has_pictures else 0
+        if turn is Turn.STEP and has_pictures:
+            self._num_passed[demand] += 1
+        else:
+            self._num_passed.clear()
         return turn
+
+    @staticmethod
+    def may_interrupt(demand: Demand) -> bool:
+        """Whether a batch pauses for a step."""
+        return demand is Demand.TEXT
 
     def _choose(self, demand: Demand, *, has_pictures: bool) -> Turn:
         if not has_pictures:
             return Turn.REST if demand is Demand.NOTHING else Turn.STEP
-        allowed = {Demand.TEXT: MAX_TEXT_TURNS, Demand.USUAL: 1}.get(demand, 0)
-        return Turn.STEP if self._num_passed < allowed else Turn.ENCODE
+        may_pass = demand in (Demand.TEXT, Demand.USUAL) and self._num_passed[demand] < MAX_STEPS
+        return Turn.STEP if may_pass else Turn.ENCODE

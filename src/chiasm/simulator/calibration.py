@@ -80,6 +80,7 @@ class Calibration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     text_waits_for_media: bool = False
     max_running: Annotated[int, Meta(ge=1)] = 16
     max_step_tokens: Annotated[int, Meta(ge=1)] = 512
+    max_media_step_s: Annotated[float, Meta(gt=0)] = 0.005
     max_encode_tokens: Annotated[int, Meta(ge=1)] = 1024
     kv_tokens: Annotated[int, Meta(ge=0)] = 0
 

@@ -15,6 +15,7 @@ import simpy
 
 from chiasm.scheduling.scheduler import Scheduler, Step
 from chiasm.scheduling.scheduler import Sequence as Scheduled
+from chiasm.scheduling.step_budget import StepBudget
 from chiasm.scheduling.turns import Turn, Turns
 from chiasm.simulator.calibration import Calibration
 from chiasm.simulator.device import Busy, Device
@@ -91,6 +92,7 @@ class Engine:
             num_slots=calibration.max_running, max_step_tokens=calibration.max_step_tokens, max_waiting=_MAX_WAITING
         )
         self._turns = Turns()
+        self._budget = StepBudget(calibration.max_media_step_s)
         self._keys = count()
         self._open: dict[int, Generation] = {}
         self._outside: deque[Generation] = deque()  # those for which there is no room yet
@@ -137,7 +139,8 @@ class Engine:
                 yield self._wake
 
     def _step(self) -> Process:
-        step = self._scheduler.plan(self._admitted)
+        most = self._budget.max_media_tokens(self._scheduler.demand, self._env.now)
+        step = self._scheduler.plan(self._admitted, most)
         assert not step.is_empty, "the scheduler said that there is work"
         if step.chunks:
             yield from self._prefill(step)
@@ -191,6 +194,7 @@ class Engine:
         factor = self._device.step_factor(self.num_media)
         with self._device.computing():
             yield self._env.timeout((prefill_s + decode_s) * factor)
+        self._budget.see(step.num_tokens, (prefill_s + decode_s) * factor)
         self._busy.add("prefill", prefill_s * factor)
         self._busy.add("decode", decode_s * factor)
         promoted = [self._open[scheduled.key] for scheduled, _ in self._scheduler.complete(step)]

@@ -156,6 +156,23 @@ def test_a_text_goes_before_pictures_that_wait_for_the_budget():
     assert [(chunk.sequence, chunk.num_tokens) for chunk in run_step(s).chunks] == [(text, 20), (pictures[0], 12)]
 
 
+def test_prompts_with_pictures_fill_a_step_as_far_as_they_may():
+    s = scheduler(max_step_tokens=512)
+    sequences = [Sequence(0, 20), *(Sequence(key, 20, has_media=True) for key in (1, 2, 3))]
+    for sequence in sequences:
+        s.add(sequence)
+    step = s.plan(nothing_cached, 50)
+    assert [(chunk.sequence.key, chunk.num_tokens) for chunk in step.chunks] == [(0, 20), (1, 20), (2, 10)]
+    assert step.num_tokens == 50
+
+
+def test_texts_fill_a_step_beyond_what_prompts_with_pictures_may():
+    s = scheduler(max_step_tokens=512)
+    for sequence in (Sequence(0, 100), Sequence(1, 20, has_media=True)):
+        s.add(sequence)
+    assert [chunk.sequence.key for chunk in s.plan(nothing_cached, 50).chunks] == [0]
+
+
 def test_a_callers_priority_goes_before_the_kind():
     s = scheduler(num_slots=1)
     s.add(Sequence(0, 4))

@@ -3,7 +3,7 @@ import random
 import pytest
 
 from chiasm.scheduling.scheduler import Scheduler, Sequence
-from chiasm.scheduling.turns import MAX_TEXT_TURNS, Demand, Turn, Turns
+from chiasm.scheduling.turns import MAX_STEPS, Demand, Turn, Turns
 
 
 def turns(demands: list[Demand], *, has_pictures: bool = True) -> str:
@@ -15,12 +15,13 @@ def test_without_pictures_there_are_only_steps():
     assert turns([Demand.TEXT, Demand.USUAL, Demand.AHEAD, Demand.NOTHING], has_pictures=False) == "SSSR"
 
 
-def test_batches_and_usual_steps_alternate():
-    assert turns([Demand.USUAL] * 5) == "SESES"
+@pytest.mark.parametrize("demand", [Demand.TEXT, Demand.USUAL])
+def test_steps_go_before_batches_within_a_bound(demand):
+    assert turns([demand] * 10) == "SSSSESSSSE"
 
 
-def test_texts_go_before_pictures_within_a_bound():
-    assert turns([Demand.TEXT] * 10) == "SSSSESSSSE"
+def test_only_a_text_interrupts_a_batch():
+    assert [demand for demand in Demand if Turns.may_interrupt(demand)] == [Demand.TEXT]
 
 
 def test_nothing_is_computed_ahead_while_a_picture_waits():
@@ -32,7 +33,9 @@ class VirtualEngine:
 
     PICTURE_S, TOKEN_S, STEP_S = 0.03, 0.0001, 0.001
 
-    def __init__(self) -> None:
+    def __init__(self, num_layers: int = 1, most_tokens: int | None = None) -> None:
+        self._num_layers = num_layers
+        self._most_tokens = most_tokens
         self.now_s = 0.0
         self.scheduler = Scheduler(num_slots=16, max_step_tokens=256, max_waiting=1000)
         self.pictures: list[tuple[float, Sequence | None]] = []
@@ -55,17 +58,27 @@ class VirtualEngine:
         turn = self._turns.next(self.scheduler.demand, has_pictures=bool(self.pictures))
         if turn is Turn.ENCODE:
             arrived_s, sequence = self.pictures.pop(0)
-            self.now_s += self.PICTURE_S
+            for layer in range(self._num_layers):
+                if layer and self._turns.may_interrupt(self.scheduler.demand):
+                    self._step()
+                self.now_s += self.PICTURE_S / self._num_layers
+                self.on_layer()
             self.encoded_after_s.append(self.now_s - arrived_s)
             self.scheduler.add(sequence)
         elif turn is Turn.STEP:
-            step = self.scheduler.plan(lambda sequence, slot: 0)
-            self.now_s += self.STEP_S + self.TOKEN_S * sum(chunk.num_tokens for chunk in step.chunks)
-            for sequence, _ in self.scheduler.complete(step):
-                self.first_s[sequence] = self.now_s - self.arrived_s[sequence]
-                self.scheduler.end(sequence)
+            self._step()
         else:
             self.now_s += 0.001
+
+    def _step(self) -> None:
+        step = self.scheduler.plan(lambda sequence, slot: 0, self._most_tokens)
+        self.now_s += self.STEP_S + self.TOKEN_S * sum(chunk.num_tokens for chunk in step.chunks)
+        for sequence, _ in self.scheduler.complete(step):
+            self.first_s[sequence] = self.now_s - self.arrived_s[sequence]
+            self.scheduler.end(sequence)
+
+    def on_layer(self) -> None:
+        """What happens while a layer is computed."""
 
     def _key(self) -> int:
         self._num_keys += 1
@@ -96,6 +109,29 @@ def test_a_text_waits_for_the_batch_under_way_and_its_own_kind_whatever_pictures
     assert max(engine.first_s[text] for text in texts) <= engine.PICTURE_S + own_s + mates_s
 
 
+@pytest.mark.parametrize("seed", range(5))
+def test_a_text_waits_for_one_layer_of_a_batch_that_can_pause(seed):
+    rng, engine = random.Random(seed), VirtualEngine(num_layers=10, most_tokens=32)
+    for _ in range(100):
+        engine.picture_prompt()
+    texts, layer_s = [], engine.PICTURE_S / 10
+
+    def on_layer():
+        if all(text in engine.first_s for text in texts) and rng.random() < 0.1:
+            texts.append(engine.text())
+            engine.arrived_s[texts[-1]] -= rng.random() * layer_s
+
+    engine.on_layer = on_layer
+    while engine.pictures:
+        engine.turn()
+    own_s = engine.STEP_S + 40 * engine.TOKEN_S
+    mates_s = 32 * engine.TOKEN_S  # a picture's prompt has its turn once in a while
+    longest = sorted(engine.first_s[text] for text in texts if text in engine.first_s)
+    assert len(longest) > 50
+    assert longest[len(longest) // 2] <= layer_s + own_s
+    assert longest[-1] <= layer_s + own_s + mates_s
+
+
 def test_pictures_go_on_however_many_texts_come():
     engine = VirtualEngine()
     for _ in range(10):
@@ -105,5 +141,5 @@ def test_pictures_go_on_however_many_texts_come():
             engine.text(200)
         engine.turn()
     longest_step_s = engine.STEP_S + 256 * engine.TOKEN_S
-    bound_s = (engine.PICTURE_S + MAX_TEXT_TURNS * longest_step_s) * 10
+    bound_s = (engine.PICTURE_S + MAX_STEPS * longest_step_s) * 10
     assert max(engine.encoded_after_s) <= bound_s

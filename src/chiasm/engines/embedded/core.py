@@ -21,6 +21,7 @@ from chiasm.protocol.generation import ChoiceFinished, TokenEvent
 from chiasm.scheduling.scheduler import Scheduler, State, Step
 from chiasm.scheduling.scheduler import Sequence as Scheduled
 from chiasm.scheduling.slots import SlotMove
+from chiasm.scheduling.step_budget import StepBudget
 
 logger = logging.getLogger(__name__)
 
@@ -37,6 +38,7 @@ class EngineCore:
         max_step_tokens: int,
         max_waiting: int,
         prefix_cache_bytes: int,
+        budget: StepBudget,
     ) -> None:
         self._decoder = decoder
         self.max_tokens = max_tokens
@@ -52,6 +54,7 @@ class EngineCore:
         self.pool = BlockPool(self._blocks.num_blocks)
         self._deletions = Deletions()
         self.scheduler = Scheduler(num_slots=num_slots, max_step_tokens=max_step_tokens, max_waiting=max_waiting)
+        self._budget = budget
         self._sequences: dict[int, Sequence] = {}
         # per slot: the token to feed next, its position, and how many tokens the slot holds
         self._next_token = np.zeros(num_slots, np.int64)
@@ -119,7 +122,7 @@ class EngineCore:
     def step(self) -> None:
         """Compute one step, if there is anything to. A failure ends its sequences and leaves the engine running."""
         start_s = time.perf_counter()
-        step = self.scheduler.plan(self._admit)
+        step = self.scheduler.plan(self._admit, self._budget.max_media_tokens(self.scheduler.demand, start_s))
         if step.is_empty:
             return
         rows = [self._owner(slot) for slot in range(step.num_decoding)]
@@ -273,6 +276,7 @@ class EngineCore:
         return self._sequences[key]
 
     def _count(self, step: Step, start_s: float) -> None:
+        self._budget.see(step.num_tokens, time.perf_counter() - start_s)
         self.totals["steps"] += 1
         self.totals["decode_tokens"] += step.num_decoding
         for chunk in step.chunks:

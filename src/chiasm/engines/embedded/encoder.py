@@ -58,6 +58,7 @@ class Encoder:
         self._processor_revision = family.preparer.revision
         self._budget = budget
         self._jobs: deque[EncodeJob] = deque()
+        self._paused_s = 0.0
         self.num_encoded = 0
 
     @property
@@ -73,6 +74,10 @@ class Encoder:
         """Drop a picture that has not been encoded; its `done` is not called."""
         if job in self._jobs:
             self._jobs.remove(job)
+
+    def paused(self, seconds: float) -> None:
+        """So much of the batch under way went to other work."""
+        self._paused_s += seconds
 
     def fail_all(self, error: ChiasmError) -> None:
         """End everything that waits."""
@@ -101,6 +106,7 @@ class Encoder:
     @torch.inference_mode()
     def _encode(self, batch: Sequence[EncodeJob]) -> list[Encoded | ChiasmError]:
         start_s = time.perf_counter()
+        self._paused_s = 0.0
         try:
             tensors = self._family.encode(self._model, [job.prepared for job in batch])
             handles = [self._publish(job, tensor) for job, tensor in zip(batch, tensors, strict=True)]
@@ -111,7 +117,7 @@ class Encoder:
             return [EngineStepError(f"The vision encoder failed: {type(error).__name__}")] * len(batch)
         self.num_encoded += len(batch)
         end_s = time.perf_counter()
-        self._budget.see(sum(len(tensor) for tensor in tensors), end_s - start_s)
+        self._budget.see(sum(len(tensor) for tensor in tensors), end_s - start_s - self._paused_s)
         return [Encoded(handle, start_s, end_s) for handle in handles]
 
     def _publish(self, job: EncodeJob, tensor: torch.Tensor) -> EmbeddingHandle:

@@ -77,7 +77,9 @@ class EmbeddedEngine:
         progress("Preparing caches", 0.9)
         self.encoder = None
         if "encode" in roles and self.preparer is not None:
-            model.vision = make_tower(model.vision, kind=settings.decoder, threads=settings.threads)
+            model.vision = make_tower(
+                model.vision, kind=settings.decoder, threads=settings.threads, pause=self._give_way
+            )
             self.encoder = Encoder(
                 self.family,
                 model,
@@ -100,6 +102,9 @@ class EmbeddedEngine:
     def preparer(self) -> ImagePreparer | None:
         """How pictures are prepared; None for a text-only model."""
         return self.family.preparer
+
+    def _give_way(self) -> None:
+        self.loop.give_way()
 
     def embedding_key(self, identity: str, cache_salt: str) -> str:
         """Name of a picture's embedding under this model, in the scope of a salt."""

@@ -21,6 +21,7 @@ from chiasm.engines.embedded.sequence import EventSink, PlannedPrompt, PromptTen
 from chiasm.media.prepare.base import ImagePlan
 from chiasm.protocol.media import EmbeddingHandle
 from chiasm.scheduling.scheduler import Sequence as Scheduled
+from chiasm.scheduling.step_budget import StepBudget
 from chiasm.settings import EngineSettings
 
 
@@ -72,6 +73,7 @@ class LanguageStages:
             max_step_tokens=settings.max_step_tokens,
             max_waiting=settings.max_waiting,
             prefix_cache_bytes=settings.prefix_cache_bytes,
+            budget=StepBudget(settings.max_media_step_s),
         )
         self._embedding_width = self.decoder.hidden_size * (1 + family.num_deepstack_levels)
         self.planner = Planner(

@@ -2,6 +2,7 @@
 
 import logging
 import threading
+import time
 from collections import deque
 from collections.abc import Callable
 from collections.abc import Sequence as Seq
@@ -107,9 +108,22 @@ class EngineLoop:
         finally:
             self._close()
 
-    def _turn(self) -> None:
+    def give_way(self) -> None:
+        """Compute one step if a text waits for it. The tower calls this between two layers, on the engine's thread."""
+        self._obey()
+        core = self._core
+        if core is not None and self._turns.may_interrupt(core.scheduler.demand):
+            start_s = time.perf_counter()
+            core.step()
+            if self._encoder is not None:
+                self._encoder.paused(time.perf_counter() - start_s)
+
+    def _obey(self) -> None:
         while self._commands:
             self._commands.popleft()()
+
+    def _turn(self) -> None:
+        self._obey()
         core, encoder = self._core, self._encoder
         demand = core.scheduler.demand if core is not None else Demand.NOTHING
         turn = self._turns.next(demand, has_pictures=encoder is not None and encoder.num_waiting > 0)
@@ -124,8 +138,7 @@ class EngineLoop:
     def _close(self) -> None:
         with self._lock:
             self._is_open = False
-        while self._commands:
-            self._commands.popleft()()
+        self._obey()
         error = EngineDeadError("The engine has stopped")
         if self._encoder is not None:
             self._encoder.fail_all(error)

@@ -64,7 +64,15 @@ bool tower_set_merger(tower *t, long number, const merger_weights *w);
 /* NULL, or what is wrong with a step: places outside the memory given, or weights that were not set. */
 const char *tower_check(const tower *t, const tower_step *s);
 
-/* False when memory is refused, before anything is computed. */
-bool tower_run(tower *t, const tower_step *s);
+/* Called between two layers, on the caller's thread; false abandons the step. It must not use the same tower. */
+typedef struct {
+    bool (*call)(void *context);
+    void *context;
+} tower_pause;
+
+typedef enum { TOWER_DONE, TOWER_NO_MEMORY, TOWER_ABANDONED } tower_outcome;
+
+/* `pause` may be NULL. Memory is refused before anything is computed. */
+tower_outcome tower_run(tower *t, const tower_step *s, const tower_pause *pause);
 
 #endif

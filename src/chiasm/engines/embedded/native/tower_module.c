@@ -159,12 +159,37 @@ static PyObject *py_set_merger(PyObject *self, PyObject *args) {
     return end((object *)self, is_done);
 }
 
+/* What a pause needs to come back to Python. */
+typedef struct {
+    PyThreadState *state;
+    PyObject *callable;
+} python_pause;
+
+static bool call_pause(void *context) {
+    python_pause *p = context;
+    PyEval_RestoreThread(p->state);
+    PyObject *result = PyObject_CallNoArgs(p->callable);
+    const bool is_well = result != NULL;
+    Py_XDECREF(result);
+    p->state = PyEval_SaveThread();
+    return is_well;
+}
+
+static tower_outcome run(tower *t, const tower_step *s, PyObject *callable) {
+    python_pause context = {PyEval_SaveThread(), callable};
+    const tower_pause pause = {call_pause, &context};
+    const tower_outcome outcome = tower_run(t, s, callable == Py_None ? NULL : &pause);
+    PyEval_RestoreThread(context.state);
+    return outcome;
+}
+
 static PyObject *py_encode(PyObject *self, PyObject *args) {
+    PyObject *pause = Py_None;
     address patches, grids, order, windows, cosine, sine, out;
     tower_step s = {0};
     if (!PyArg_ParseTuple(
-            args, "lKKlKKlKKlK", &s.rows, &patches, &grids, &s.num_grids, &order, &windows, &s.num_windows, &cosine, &sine,
-            &s.num_positions, &out))
+            args, "lKKlKKlKKlK|O", &s.rows, &patches, &grids, &s.num_grids, &order, &windows, &s.num_windows, &cosine, &sine,
+            &s.num_positions, &out, &pause))
         return NULL;
     s.patches = pointer(patches);
     s.grids = pointer(grids);
@@ -180,11 +205,10 @@ static PyObject *py_encode(PyObject *self, PyObject *args) {
         end((object *)self, true);
         return PyErr_Format(PyExc_ValueError, "The pictures name %s", problem);
     }
-    bool is_done;
-    Py_BEGIN_ALLOW_THREADS
-    is_done = tower_run(t, &s);
-    Py_END_ALLOW_THREADS
-    return end((object *)self, is_done);
+    const tower_outcome outcome = run(t, &s, pause);
+    if (outcome != TOWER_ABANDONED) return end((object *)self, outcome == TOWER_DONE);
+    ((object *)self)->is_busy = false; /* with the exception that the pause has set */
+    return NULL;
 }
 
 static PyObject *get_kernels(PyObject *self, void *nothing) {
@@ -199,7 +223,7 @@ static PyMethodDef methods[] = {
     {"set_merger", py_set_merger, METH_VARARGS,
      "set_merger(number, after, is_norm_of_merged, norm, its bias, up, down, biases of these two)"},
     {"encode", py_encode, METH_VARARGS,
-     "encode(rows, patches, grids, num_grids, order, windows, num_windows, cos, sin, num_positions, out)"},
+     "encode(rows, patches, grids, num_grids, order, windows, num_windows, cos, sin, num_positions, out, pause=None)"},
     {"close", py_close, METH_NOARGS, "Join the threads and give back the memory."},
     {NULL, NULL, 0, NULL},
 };

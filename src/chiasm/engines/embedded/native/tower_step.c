@@ -30,6 +30,7 @@ typedef struct {
     float *x, *queries, *keys, *values, *attended, *merged, *active, *scratch;
     size_t scratch_per_thread;
     long number; /* of the layer, or merger */
+    long begin, end; /* the layers to be computed now; -1 stands for what comes before the first */
 } job;
 _Static_assert(sizeof(job) <= MOST_JOB_BYTES, "a job fits into the team's copy");
 
@@ -223,7 +224,7 @@ static void run_merger(member *me, job *j, long number) {
 static void run_layers(const void *shared, member *me) {
     job j = *(const job *)shared;
     const tower_shape *s = &j.t->shape;
-    for (long layer = -1; layer < s->num_layers; layer++) {
+    for (long layer = j.begin; layer < j.end; layer++) {
         j.number = layer;
         if (layer >= 0) share(me, &j, attend, j.segments[j.t->layers[layer].is_windowed].blocks, 1);
         share(me, &j, between, divide_up(j.step.rows, ROWS_AT_ONCE), 1);
@@ -315,7 +316,7 @@ static double products(const tower *t, const tower_step *s) {
     return (double)s->rows * shape->hidden * (shape->channels * shape->patch_pixels + shape->num_layers * layer);
 }
 
-bool tower_run(tower *t, const tower_step *s) {
+tower_outcome tower_run(tower *t, const tower_step *s, const tower_pause *pause) {
     const tower_shape *shape = &t->shape;
     const long most_segments = s->num_grids + s->num_windows, panel = 2 * t->k->lanes;
     const size_t row = s->rows * sizeof(float), width = attended_width(shape);
@@ -327,7 +328,7 @@ bool tower_run(tower *t, const tower_step *s) {
         !grow(&t->keys, most_keys * width * sizeof(float)) || !grow(&t->attended, row * width) ||
         !grow(&t->merged, row * shape->hidden) || !grow(&t->active, row * shape->hidden) ||
         !grow(&t->scratch, j.scratch_per_thread * team_threads(t->team) * sizeof(float)))
-        return false;
+        return TOWER_NO_MEMORY;
     fill_places(t, s, t->places.data);
     fill_segments(t, s, t->places.data, t->blocks.data, j.segments);
     j.places = t->places.data;
@@ -340,8 +341,13 @@ bool tower_run(tower *t, const tower_step *s) {
     j.merged = t->merged.data;
     j.active = t->active.data;
     j.scratch = t->scratch.data;
-    member alone = {0};
-    if (products(t, s) < shape->alone_products) run_layers(&j, &alone);
-    else team_run(t->team, run_layers, &j, sizeof j);
-    return true;
+    const bool is_alone = products(t, s) < shape->alone_products;
+    for (j.begin = -1; j.begin < shape->num_layers; j.begin = j.end) {
+        if (pause && j.begin >= 0 && !pause->call(pause->context)) return TOWER_ABANDONED;
+        j.end = pause ? j.begin + 1 : shape->num_layers;
+        member alone = {0};
+        if (is_alone) run_layers(&j, &alone);
+        else team_run(t->team, run_layers, &j, sizeof j);
+    }
+    return TOWER_DONE;
 }

@@ -1,10 +1,10 @@
-"""The vision tower in C: all layers of some pictures in one call.
+"""The vision tower in C: all layers of some pictures in one call, which may give way between two layers.
 
 Weights keep their type in memory; everything computed is float32. A picture's embeddings do not depend on what else is
 encoded with it or on the number of threads, bit for bit.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -39,12 +39,21 @@ def tower_problem(vision: Any) -> str | None:
 class NativeTower:
     """See `Tower`. Not thread-safe: a call from a second thread raises `RuntimeError`. Its threads end with it."""
 
-    def __init__(self, vision: Any, *, threads: int, kernels: str = "", alone_products: float = ALONE_PRODUCTS) -> None:
+    def __init__(
+        self,
+        vision: Any,
+        *,
+        threads: int,
+        pause: Callable[[], object] | None = None,
+        kernels: str = "",
+        alone_products: float = ALONE_PRODUCTS,
+    ) -> None:
         """Copy the weights. Raises `ValueError` and `MemoryError`.
 
         Args:
             vision: The model of a `TorchTower`; left as it is.
             threads: The caller's included.
+            pause: Called between layers by `encode`, on its thread. What it raises ends the call.
             kernels: An instruction set, instead of the best.
             alone_products: Pictures of fewer multiplications are computed on the caller's thread.
         """
@@ -52,6 +61,7 @@ class NativeTower:
         shape = tower_shape(vision)
         patches = vision.patch_embed
         self._shape = shape
+        self._pause = pause
         self._dtype = vision.dtype
         self._patch_size = (*patches.frames, patches.weight.shape[1] // patches.frames[0])
         self._windows = _Windows(vision) if hasattr(vision, "fullatt_block_indexes") else None
@@ -100,6 +110,7 @@ class NativeTower:
             sin.data_ptr(),
             len(cos),
             out.data_ptr(),
+            self._pause,
         )
         rows = torch.cat(list(out), -1) if shape.num_levels else out[0]
         return (rows if order is None else rows[torch.argsort(order)]).to(self._dtype)

@@ -1,6 +1,7 @@
 """Which vision tower a model gets."""
 
 import logging
+from collections.abc import Callable
 from typing import Any, Literal
 
 from chiasm.engines.embedded.tower.torch_tower import TorchTower
@@ -8,7 +9,9 @@ from chiasm.engines.embedded.tower.torch_tower import TorchTower
 logger = logging.getLogger(__name__)
 
 
-def make_tower(vision: Any, *, kind: Literal["auto", "native", "torch"], threads: int) -> Any:
+def make_tower(
+    vision: Any, *, kind: Literal["auto", "native", "torch"], threads: int, pause: Callable[[], object] | None = None
+) -> Any:
     """What `Family.encode` calls from now on: the C tower in place of a `TorchTower` where it can be used.
 
     What is not a `TorchTower` (other families' vision models, None) is left as it is, also with "native": that asks for
@@ -18,6 +21,7 @@ def make_tower(vision: Any, *, kind: Literal["auto", "native", "torch"], threads
         vision: `LoadedModel.vision`.
         kind: `engine.decoder`.
         threads: Of the C tower; torch has its own setting.
+        pause: Called between layers, where the tower can: the C tower.
     """
     from chiasm.engines.embedded.tower.native_tower import NativeTower, tower_problem
 
@@ -25,6 +29,6 @@ def make_tower(vision: Any, *, kind: Literal["auto", "native", "torch"], threads
         return vision
     problem = tower_problem(vision.vision)
     if problem is None:
-        return NativeTower(vision.vision, threads=threads)
+        return NativeTower(vision.vision, threads=threads, pause=pause)
     logger.info("Encoding pictures with torch: the native tower cannot be used, %s", problem)
     return vision
