@@ -12,6 +12,8 @@ COMMANDS = {
     "gateway_alone": "the gateway beside other fronts, before a worker that answers at once",
     "gateway_tax": "what HTTP adds to the engine",
     "media": "decoding and preparing pictures against Pillow with transformers, and OpenCV",
+    "cache_timing": "what a tenant can tell from times about what another has asked",
+    "noisy_neighbour": "time to first token of a tenant beside another that floods the server",
     "pooling": "pairs a second of a reranker, against transformers, sentence-transformers, infinity-emb and vLLM",
     "simulator_scale": "a million simulated requests over a thousand workers",
     "video": "sampling frames of a video against reading it with OpenCV",

@@ -30,15 +30,18 @@ class Admission:
 
     Where all places are taken, a tenant that has fewer of them for its weight than another gets the newest one of the
     other that has no slot yet: no tenant can fill the queue for all.
+
+    Attributes:
+        mean_run_s: For which requests held a slot, of late.
     """
 
     def __init__(self, max_running: int, max_queued: int) -> None:
-        self._max_running = max_running
+        self.max_running = max_running
         self._max_open = max_running + max_queued
         self._queue: FairQueue[asyncio.Future[float]] = FairQueue()
         self._idle = asyncio.Event()
         self._idle.set()
-        self._mean_run_s = 0.0
+        self.mean_run_s = 0.0
         self._everybody = Share("")
         self._sharing: dict[Share, None] = {}  # those with open requests
         self._num_leaving = 0
@@ -69,7 +72,7 @@ class Admission:
 
     async def acquire(self, share: Share) -> float:
         """Wait for a slot; the block of `slot` does. Returns what `release` has to be told."""
-        if self.num_running < self._max_running and not self._queue:
+        if self.num_running < self.max_running and not self._queue:
             return self._start(share)
         waiter: asyncio.Future[float] = asyncio.get_running_loop().create_future()
         self._queue.push(share, waiter)
@@ -117,7 +120,7 @@ class Admission:
 
     def learn(self, run_s: float) -> None:
         """Take the time that a request has run into the mean."""
-        self._mean_run_s += _SMOOTHING * (run_s - self._mean_run_s)
+        self.mean_run_s += _SMOOTHING * (run_s - self.mean_run_s)
 
     def close(self) -> None:
         """Let nobody in any more; who is open may finish."""
@@ -134,7 +137,7 @@ class Admission:
 
     def _start(self, share: Share) -> float:
         self.num_running += 1
-        estimate_s = self._mean_run_s or _FIRST_ESTIMATE_S
+        estimate_s = self.mean_run_s or _FIRST_ESTIMATE_S
         self._queue.start(share, estimate_s)
         return estimate_s
 
@@ -162,8 +165,8 @@ class Admission:
 
     def _retry_after_s(self) -> int:
         """When the queue should have moved through, from the mean time that requests have run."""
-        waves = math.ceil((self.num_queued + 1) / self._max_running)
-        return min(_MAX_RETRY_AFTER_S, max(1, math.ceil(waves * self._mean_run_s)))
+        waves = math.ceil((self.num_queued + 1) / self.max_running)
+        return min(_MAX_RETRY_AFTER_S, max(1, math.ceil(waves * self.mean_run_s)))
 
 
 class Seat:

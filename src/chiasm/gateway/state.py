@@ -9,6 +9,7 @@ from starlette.types import Scope
 from chiasm.asgi.admission import Admission, Seat
 from chiasm.asgi.interruptions import Interruptions
 from chiasm.gateway.aliases import MediaAliases
+from chiasm.gateway.autoscaling import autoscaling_levels
 from chiasm.gateway.cache_scopes import CacheScopes
 from chiasm.gateway.exchange.ids import RequestIds
 from chiasm.gateway.receipts import ReceiptRing
@@ -93,6 +94,7 @@ class Gateway:
             "requests_running": self.admission.num_running,
             "requests_queued": self.admission.num_queued,
             "ready": self.is_ready,
+            **autoscaling_levels(self.admission, self.worker, self.settings.ttft_slo_s),
         }
 
     def _worker_levels(self) -> Mapping[str, float]:

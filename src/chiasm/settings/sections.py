@@ -35,6 +35,9 @@ class GatewaySettings(Section, frozen=True, kw_only=True):
     max_queued_requests: Annotated[int, Meta(ge=0, description="Requests that may wait; more get 429.")] = 256
     max_body_bytes: Annotated[int, Meta(ge=1024, description="Largest request body.")] = 64 * 2**20
     request_timeout_s: Annotated[float, Meta(gt=0, description="Deadline of a request, queueing included.")] = 120.0
+    ttft_slo_s: Annotated[
+        float, Meta(gt=0, description="Time to first token that is aimed at; who will miss it is told to autoscalers.")
+    ] = 5.0
     keep_alive_s: Annotated[float, Meta(gt=0, description="Idle time after which a connection is closed.")] = 75.0
     drain_timeout_s: Annotated[float, Meta(ge=0, description="How long running requests may finish on SIGTERM.")] = 30.0
     max_receipts: Annotated[int, Meta(ge=1, description="Recent receipts kept for /debug/receipts.")] = 1024

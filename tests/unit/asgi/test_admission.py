@@ -93,10 +93,10 @@ async def test_closing_refuses_newcomers_and_lets_those_inside_finish():
 
 async def test_the_wait_grows_with_the_queue_and_the_run_time():
     admission = Admission(1, 100)
-    admission._mean_run_s = 2.0
+    admission.mean_run_s = 2.0
     with admission.open(), admission.open(), admission.open():
         assert admission._retry_after_s() == 8
-        admission._mean_run_s = 1000.0
+        admission.mean_run_s = 1000.0
         assert admission._retry_after_s() == 60
     assert Admission(4, 0)._retry_after_s() == 1
 
