@@ -23,6 +23,8 @@ class ExpectedEmbedding(msgspec.Struct, frozen=True, kw_only=True):
     width: int
     dtype: str
     grid_thw: tuple[int, int, int] | None
+    kind: str = "image"
+    second_per_grid_s: float | None = None
     model_revision: str
     processor_revision: str
 
@@ -142,11 +144,13 @@ def check_embedding(metadata: EmbeddingMetadata, data: Buffer, expected: Expecte
     """Compare announcement, bytes and expectation. Raises `LayoutMismatchError` or `ChecksumMismatchError`."""
     announced = {
         "version": (metadata.version, CONTRACT_VERSION),
+        "kind": (metadata.kind, expected.kind),
         "identity": (metadata.identity, expected.identity),
         "embeddings": (metadata.num_embeddings, expected.num_embeddings),
         "shape": (metadata.shape, (expected.num_embeddings, expected.width)),
         "dtype": (metadata.dtype, expected.dtype),
         "grid": (metadata.grid_thw, expected.grid_thw),
+        "seconds per grid": (metadata.second_per_grid_s, expected.second_per_grid_s),
         "grid product": (_embeddings_of_grid(metadata), metadata.num_embeddings),
         "model revision": (metadata.model_revision, expected.model_revision),
         "processor revision": (metadata.processor_revision, expected.processor_revision),

@@ -8,6 +8,9 @@ from chiasm.errors import MediaTooLargeError
 from chiasm.media.picture.header import Header, peek_header
 from chiasm.media.picture.limits import check_header
 from chiasm.media.prepare.base import ImagePreparer
+from chiasm.media.prepare.items import video_preparer
+from chiasm.media.video.container import SNIFF_BYTES, require_video
+from chiasm.protocol.media import VideoSample
 from chiasm.settings import MediaSettings
 
 
@@ -53,19 +56,45 @@ class RequestBudget:
             share.num_tokens = plan.num_embeddings * self._repeats[position]
         self._check_pictures()
 
+    def take_video(self, position: int, size: tuple[int, int], sample: VideoSample) -> None:
+        """State a video's (width, height) and sample. Of its pixels one frame counts: they are decoded one by one.
+
+        Raises what `take_picture` raises.
+        """
+        share = self._shares[position]
+        share.num_pixels = size[0] * size[1]
+        if self._preparer is not None:
+            plan = video_preparer(self._preparer).plan(*size, sample)
+            share.num_tokens = plan.num_embeddings * self._repeats[position]
+        self._check_pictures()
+
     def _check_pictures(self) -> None:
         pixels, max_pixels = sum(share.num_pixels for share in self._shares), self._settings.max_request_pixels
         if pixels > max_pixels:
             raise MediaTooLargeError(
-                f"The pictures of the request have {pixels} pixels together; the limit is {max_pixels}",
-                hint="Send fewer or smaller pictures",
+                f"The media of the request have {pixels} pixels together; the limit is {max_pixels}",
+                hint="Send fewer or smaller pictures, or fewer frames",
             )
         tokens, max_tokens = sum(share.num_tokens for share in self._shares), self._settings.max_visual_tokens
         if tokens > max_tokens:
             raise MediaTooLargeError(
-                f"The pictures of the request take {tokens} visual tokens; the limit is {max_tokens}",
-                hint="Send fewer or smaller pictures",
+                f"The media of the request take {tokens} visual tokens; the limit is {max_tokens}",
+                hint="Send fewer or smaller pictures, or fewer frames",
             )
+
+
+class EarlyLookAtVideo:
+    """Judges a download by its first bytes: what is no video is not read to its end."""
+
+    def __init__(self, budget: RequestBudget, position: int) -> None:
+        self._budget = budget
+        self._position = position
+
+    def __call__(self, prefix: bytearray) -> None:
+        """Take note of all bytes so far. Raises `MediaTooLargeError` and `UnsupportedMediaError`."""
+        self._budget.take_bytes(self._position, len(prefix))
+        if len(prefix) >= SNIFF_BYTES:
+            require_video(prefix)
 
 
 class EarlyLook:

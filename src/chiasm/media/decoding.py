@@ -2,13 +2,13 @@
 
 import asyncio
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import suppress
 from typing import Protocol
 
 from chiasm.media.isolation.pool import ProcessPool
-from chiasm.media.picture.decode import decode_announced
 from chiasm.media.pixel_budget import PixelBudget
 from chiasm.media.prepare.base import ImagePreparer, PreparedImage
+from chiasm.media.prepare.medium import Announced, prepare_medium
 from chiasm.media.sources import read_source
 from chiasm.observability.receipt import StageClock
 from chiasm.protocol.media import EmbeddingHandle, LateSource, MediaItem
@@ -107,15 +107,13 @@ class _Here:
     def decode(
         self, item: MediaItem, preparer: ImagePreparer, clock: StageClock | None, index: int | None
     ) -> PreparedImage:
-        def span(stage: str) -> AbstractContextManager[None]:
-            return nullcontext() if clock is None else clock.stage(stage, index)
-
-        with span("decode_media"):
-            assert not isinstance(item.source, EmbeddingHandle | LateSource)
-            size, data = (item.width, item.height), read_source(item.source, self._settings)
-            pixels = decode_announced(data, size, preparer.least_size(*size), self._settings)
-        with span("prepare"):
-            return preparer.prepare(pixels, size)
+        assert not isinstance(item.source, EmbeddingHandle | LateSource)
+        data = read_source(item.source, self._settings)
+        timed = prepare_medium(data, Announced(item.width, item.height, item.video), preparer, self._settings)
+        if clock is not None:
+            clock.add("decode_media", timed.started - clock.start, timed.decoded - clock.start, index)
+            clock.add("prepare", timed.decoded - clock.start, timed.ended - clock.start, index)
+        return timed.prepared
 
     def close(self) -> None:
         """Nothing is held."""

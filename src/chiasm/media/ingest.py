@@ -6,7 +6,6 @@ the headers, and whether anything must be decoded at all is decided with the ide
 
 import asyncio
 import logging
-import time
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import nullcontext
@@ -14,16 +13,16 @@ from contextlib import nullcontext
 import msgspec
 
 from chiasm.errors import DeadlineExceededError, MediaError, MediaTooLargeError
-from chiasm.media.budget import EarlyLook, RequestBudget
+from chiasm.media.budget import EarlyLook, EarlyLookAtVideo, RequestBudget
 from chiasm.media.data_url import decode_data_url, decode_payload
 from chiasm.media.fetch.client import HttpFetcher
 from chiasm.media.fetch.files import read_file
 from chiasm.media.fetch.policy import HttpUrl, UrlPolicy
 from chiasm.media.fetch.resolver import Lookup, system_lookup
-from chiasm.media.identity import content_identity
+from chiasm.media.inspect import Inspect, Inspected, inspect_picture, video_inspector
 from chiasm.media.item_errors import naming_item
-from chiasm.media.picture.header import Header, read_header
 from chiasm.media.prepare.base import ImagePreparer
+from chiasm.media.prepare.items import video_preparer
 from chiasm.media.reference import DataUrl, FileUrl, MediaReference, parse_reference
 from chiasm.media.spool import Spool, SpoolLease
 from chiasm.media.threads import Threads
@@ -38,9 +37,8 @@ _MAX_CHARS_HERE = 128 * 1024
 """A data URL up to this size is decoded and hashed on the event loop, in a tenth of a millisecond: changing threads
 takes longer (benchmarks/notes/gateway_picture.md)."""
 
-_Checked = tuple[str, Header, float]
-"""Identity, header, and the seconds that both took."""
-_Loaded = tuple[bytes, str | None, _Checked]
+_Loaded = tuple[bytes, str | None, Inspected]
+_Key = tuple[str, str, float | None, int | None]
 
 
 class _Wanted(msgspec.Struct, frozen=True):
@@ -50,6 +48,7 @@ class _Wanted(msgspec.Struct, frozen=True):
     position: int
     param: str
     source: DataUrl | FileUrl | HttpUrl
+    inspect: Inspect
 
 
 class MediaIngest:
@@ -107,85 +106,99 @@ class MediaIngest:
             DeadlineExceededError: The request's deadline passed.
         """
         wanted = self._distinct(references)
-        counts = Counter(reference.url for reference in references)
-        budget = RequestBudget(self._settings, self._preparer, [counts[url] for url in wanted])
+        counts = Counter(map(_key, references))
+        budget = RequestBudget(self._settings, self._preparer, [counts[key] for key in wanted])
         try:
             if len(wanted) == 1:  # as in most requests, which need no tasks
                 [one] = wanted.values()
                 async with asyncio.timeout(deadline_s):
                     return [await self._item(one, budget, clock, lease)] * len(references)
             async with asyncio.timeout(deadline_s), asyncio.TaskGroup() as group:
-                tasks = {url: group.create_task(self._item(one, budget, clock, lease)) for url, one in wanted.items()}
+                tasks = {key: group.create_task(self._item(one, budget, clock, lease)) for key, one in wanted.items()}
         except TimeoutError:
             raise DeadlineExceededError(f"The media of the request took longer than {deadline_s:.3g} s") from None
         except BaseExceptionGroup as failures:
             raise _first_failure(failures) from None
-        return [tasks[reference.url].result() for reference in references]
+        return [tasks[_key(reference)].result() for reference in references]
 
     async def aclose(self) -> None:
         """Close connections and threads. Open `collect` calls should have ended."""
         await self._fetcher.aclose()
         self._threads.close()
 
-    def _distinct(self, references: Sequence[MediaReference]) -> dict[str, _Wanted]:
+    def _distinct(self, references: Sequence[MediaReference]) -> dict[_Key, _Wanted]:
         if len(references) > self._settings.max_items:
             raise MediaTooLargeError(
                 f"The request has {len(references)} media items; the limit is {self._settings.max_items}"
             )
-        wanted: dict[str, _Wanted] = {}
+        wanted: dict[_Key, _Wanted] = {}
         for index, reference in enumerate(references):
             with naming_item(index, reference.param):
                 source = parse_reference(reference, self._policy)
-            wanted.setdefault(reference.url, _Wanted(index, len(wanted), reference.param, source))
+                inspect = inspect_picture if reference.kind == "image" else self._video_inspector(reference)
+            wanted.setdefault(_key(reference), _Wanted(index, len(wanted), reference.param, source, inspect))
         return wanted
+
+    def _video_inspector(self, reference: MediaReference) -> Inspect:
+        videos = None if self._preparer is None else video_preparer(self._preparer)
+        return video_inspector(reference, self._settings, videos)
 
     async def _item(
         self, wanted: _Wanted, budget: RequestBudget, clock: StageClock | None, lease: SpoolLease | None
     ) -> MediaItem:
         span = nullcontext() if clock is None else clock.stage("fetch", wanted.index)
         with naming_item(wanted.index, wanted.param), span:
-            data, label, (identity, header, check_s) = await self._load(
-                wanted.source, EarlyLook(budget, wanted.position)
-            )
+            data, label, found = await self._load(wanted, budget)
             if clock is not None:
-                clock.add("check", clock.now_s() - check_s, clock.now_s(), wanted.index)
+                clock.add("check", clock.now_s() - found.check_s, clock.now_s(), wanted.index)
             budget.take_bytes(wanted.position, len(data))
-            budget.take_picture(wanted.position, header)
-            source = InlineSource(data) if lease is None else await self._threads.run(lease.hold, identity, data)
-        _log_mislabelled(wanted.index, label, header.format)
+            _take(budget, wanted.position, found)
+            source = InlineSource(data) if lease is None else await self._threads.run(lease.hold, found.identity, data)
+        _log_mislabelled(wanted.index, label, found)
         return MediaItem(
-            identity=identity,
-            format=header.format,
-            width=header.width,
-            height=header.height,
-            is_animated=header.is_animated,
+            kind=found.kind,
+            identity=found.identity,
+            format=found.format,
+            width=found.width,
+            height=found.height,
+            is_animated=found.is_animated,
+            video=found.video,
             source=source,
         )
 
-    async def _load(self, source: DataUrl | FileUrl | HttpUrl, look: EarlyLook) -> _Loaded:
+    async def _load(self, wanted: _Wanted, budget: RequestBudget) -> _Loaded:
         """The encoded bytes, the media type they are said to be of, and what they are."""
+        source, inspect = wanted.source, wanted.inspect
+        is_picture = inspect is inspect_picture
         if isinstance(source, DataUrl):
-            if source.num_chars <= _MAX_CHARS_HERE:
-                return _decoded(source, self._settings.max_item_bytes)
-            return await self._threads.run(_decoded, source, self._settings.max_item_bytes)
+            if source.num_chars <= _MAX_CHARS_HERE and is_picture:
+                return _decoded(source, self._settings.max_item_bytes, inspect)
+            return await self._threads.run(_decoded, source, self._settings.max_item_bytes, inspect)
         if isinstance(source, FileUrl):
             root, limit = self._settings.allowed_root, self._settings.max_item_bytes
             data = await self._threads.run(read_file, source.url, root, limit)
-            return data, None, await self._threads.run(_inspect, data)
+            return data, None, await self._threads.run(inspect, data)
+        look = EarlyLook(budget, wanted.position) if is_picture else EarlyLookAtVideo(budget, wanted.position)
         download = await self._fetcher.fetch(source, look)
-        return download.data, download.label, await self._threads.run(_inspect, download.data)
+        return download.data, download.label, await self._threads.run(inspect, download.data)
 
 
-def _decoded(source: DataUrl, max_bytes: int) -> _Loaded:
+def _key(reference: MediaReference) -> _Key:
+    return reference.kind, reference.url, reference.fps, reference.num_frames
+
+
+def _take(budget: RequestBudget, position: int, found: Inspected) -> None:
+    if found.header is not None:
+        budget.take_picture(position, found.header)
+    elif found.video is not None:
+        budget.take_video(position, (found.width, found.height), found.video)
+
+
+def _decoded(source: DataUrl, max_bytes: int, inspect: Inspect) -> _Loaded:
     """All that a data URL needs, so that it changes threads once."""
     payload = source.payload
     data = decode_data_url(source.url, max_bytes) if payload is None else decode_payload(payload, max_bytes)
-    return data, source.label, _inspect(data)
-
-
-def _inspect(data: bytes) -> _Checked:
-    started = time.perf_counter()
-    return content_identity(data), read_header(data), time.perf_counter() - started
+    return data, source.label, inspect(data)
 
 
 def _first_failure(failures: BaseExceptionGroup[BaseException]) -> BaseException:
@@ -193,6 +206,8 @@ def _first_failure(failures: BaseExceptionGroup[BaseException]) -> BaseException
     return min(failures.exceptions, key=lambda error: -1 if not isinstance(error, MediaError) else error.item or 0)
 
 
-def _log_mislabelled(index: int, label: str | None, kind: str) -> None:
-    if label is not None and label not in (f"image/{kind}", "image/jpg" if kind == "jpeg" else None):
-        logger.info("Media item %d holds %s, labelled %r", index, kind, label[:64])
+def _log_mislabelled(index: int, label: str | None, found: Inspected) -> None:
+    if label is None or (found.kind == "video" and label.startswith("video/")):
+        return
+    if label not in (f"image/{found.format}", "image/jpg" if found.format == "jpeg" else None):
+        logger.info("Media item %d holds %s, labelled %r", index, found.format, label[:64])

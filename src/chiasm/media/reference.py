@@ -16,13 +16,15 @@ class MediaReference(msgspec.Struct, frozen=True):
     """One medium as a request names it. `param` is the JSON pointer of `url` in the request.
 
     The payload of a data URL may stand apart from it: as a view of the request's body, `url` then is the head and a
-    mark of that payload.
+    mark of that payload. `fps` and `num_frames` are what is asked for of a video; at most one is given.
     """
 
     kind: Literal["image", "video", "audio"]
     url: str
     param: str
     payload: memoryview | None = None
+    fps: float | None = None
+    num_frames: int | None = None
 
     def __repr__(self) -> str:  # the URL may be a payload or carry a signature
         return f"MediaReference({self.kind}, {self.param})"
@@ -57,12 +59,14 @@ def parse_reference(reference: MediaReference, policy: UrlPolicy) -> DataUrl | F
     """Sort a reference by its scheme and refuse what policy forbids. Touches no network and no file.
 
     Raises:
-        UnsupportedMediaError: Not an image.
+        UnsupportedMediaError: Neither image nor video.
         MediaDecodeError: A data URL of another form than the accepted one.
         MediaRefusedError: A scheme, host or port that is not allowed.
     """
-    if reference.kind != "image":
-        raise UnsupportedMediaError(f"Media of kind '{reference.kind}' are not supported", hint="Send images")
+    if reference.kind not in ("image", "video"):
+        raise UnsupportedMediaError(
+            f"Media of kind '{reference.kind}' are not supported", hint="Send pictures or videos"
+        )
     url = reference.url
     scheme = _scheme(url)
     if scheme == "data":

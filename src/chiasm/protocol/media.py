@@ -10,6 +10,9 @@ CONTRACT_VERSION = 1
 
 Sha256Hex = Annotated[str, Meta(pattern=r"^[0-9a-f]{64}$")]
 
+MAX_SAMPLED_FRAMES = 4096
+"""Of one video, whatever settings and models allow."""
+
 CacheSalt = Annotated[str, Meta(max_length=256)]
 """Mixed into the keys of everything cached: only equal salts share. Opaque; never a caller's key. Empty is one, too."""
 
@@ -30,22 +33,37 @@ class SpoolSource(msgspec.Struct, frozen=True, tag="spool"):
     num_bytes: Annotated[int, Meta(ge=1)]
 
 
+MediaKind = Literal["image", "video"]
+
+
+class VideoSample(msgspec.Struct, frozen=True, kw_only=True):
+    """Which frames of a video the model sees, as chosen by the gateway from the packets alone.
+
+    `indices` count from the first frame shown, rising. `fps` is the video's average; 0 where it states no times.
+    """
+
+    num_frames: Annotated[int, Meta(ge=1)]
+    fps: Annotated[float, Meta(ge=0)]
+    indices: Annotated[tuple[Annotated[int, Meta(ge=0)], ...], Meta(min_length=1, max_length=MAX_SAMPLED_FRAMES)]
+
+
 class EmbeddingMetadata(msgspec.Struct, frozen=True, kw_only=True):
     """What a consumer must know, and check, before it uses an embedding.
 
     `shape` is [num_embeddings, width]; width is hidden_size x (1 + deepstack levels). `grid_thw` counts patches
-    (frames, rows, columns) before merging; None for models without a grid. `checksum` is of the contiguous bytes:
-    the algorithm's name, a colon, hex.
+    (frames, rows, columns) before merging; None for models without a grid. `second_per_grid_s` is how far apart a
+    video's frames of patches are. `checksum` is of the contiguous bytes: the algorithm's name, a colon, hex.
     """
 
     version: int = CONTRACT_VERSION
-    kind: Literal["image"] = "image"
+    kind: MediaKind = "image"
     identity: Sha256Hex
     num_embeddings: Annotated[int, Meta(ge=1)]
     shape: tuple[Annotated[int, Meta(ge=1)], Annotated[int, Meta(ge=1)]]
     dtype: Literal["float32", "bfloat16", "float16"]
     grid_thw: tuple[Annotated[int, Meta(ge=1)], Annotated[int, Meta(ge=1)], Annotated[int, Meta(ge=1)]] | None = None
     merge_size: Annotated[int, Meta(ge=1)] = 1
+    second_per_grid_s: Annotated[float, Meta(ge=0)] | None = None
     model_revision: str
     processor_revision: str
     checksum: str
@@ -71,14 +89,16 @@ class LateSource(msgspec.Struct, frozen=True, tag="late"):
 class MediaItem(msgspec.Struct, frozen=True, kw_only=True):
     """One medium of a request, checked and identified by the gateway.
 
-    `identity` is the sha256 of the encoded bytes; `width` and `height` are pixels after EXIF rotation, from the header.
-    Of an animated picture only the first frame is used.
+    `identity` is the sha256 of the encoded bytes, of a video of those and its sample; `width` and `height` are pixels
+    after rotation, from the header. Of an animated picture only the first frame is used. `video` is there for videos
+    and for nothing else.
     """
 
-    kind: Literal["image"] = "image"
+    kind: MediaKind = "image"
     identity: Sha256Hex
     format: str
     width: Annotated[int, Meta(ge=1)]
     height: Annotated[int, Meta(ge=1)]
     is_animated: bool = False
+    video: VideoSample | None = None
     source: InlineSource | SpoolSource | EmbeddingHandle | LateSource

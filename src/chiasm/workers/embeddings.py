@@ -18,6 +18,7 @@ from chiasm.errors import ChiasmError, HandleExpiredError, UnsupportedFeatureErr
 from chiasm.media.decoding import PictureDecoder
 from chiasm.media.item_errors import naming_item
 from chiasm.media.prepare.base import ImagePreparer
+from chiasm.media.prepare.items import plan_of
 from chiasm.observability.receipt import StageClock
 from chiasm.protocol.deletion import Deletion
 from chiasm.protocol.media import EmbeddingHandle, MediaItem
@@ -176,7 +177,7 @@ class EmbeddingSource:
         language, item = self._engine.language, wanted.item
         if language is None:
             raise UnsupportedFeatureError("An encoder takes media, not embeddings")
-        expected = language.expected_embedding(item.identity, preparer.plan(item.width, item.height))
+        expected = language.expected_embedding(item.identity, plan_of(preparer, item))
 
         def check(data: Buffer) -> Buffer:
             check_embedding(handle.metadata, data, expected)

@@ -20,6 +20,7 @@ from chiasm.engines.embedded.sequence import PromptTensors, Sequence
 from chiasm.errors import ChiasmError, EngineError, UnsupportedMediaError
 from chiasm.media.item_errors import naming_item
 from chiasm.media.prepare.base import ImagePlan, ImagePreparer
+from chiasm.media.prepare.items import plan_of
 from chiasm.observability.receipt import StageClock
 from chiasm.protocol.generation import GenerateEvent, GenerateRequest, RequestFinished, Usage
 from chiasm.protocol.kv import KvHandle
@@ -196,7 +197,7 @@ class Generations:
 
 def _image_plan(preparer: ImagePreparer, index: int, item: MediaItem) -> ImagePlan:
     with naming_item(index):
-        return preparer.plan(item.width, item.height)
+        return plan_of(preparer, item)
 
 
 def _mark_first(run: _Run) -> None:

@@ -299,9 +299,9 @@ async def test_work_that_takes_longer_than_changing_threads_runs_off_the_event_l
 ):
     ingest, _ = start()
     threads = []
-    inspect = MediaIngest.__init__.__globals__["_inspect"]
+    inspect = MediaIngest.__init__.__globals__["inspect_picture"]
     monkeypatch.setattr(
-        "chiasm.media.ingest._inspect",
+        "chiasm.media.ingest.inspect_picture",
         lambda data: (threads.append(threading.current_thread().name), inspect(data))[1],
     )
     await ingest.collect(images(data_url(encode(gradient(), "png") + bytes(num_more))), DEADLINE_S)

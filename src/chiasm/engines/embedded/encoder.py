@@ -2,7 +2,6 @@
 
 import logging
 import time
-from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -15,6 +14,7 @@ from chiasm.errors import ChiasmError, EngineStepError
 from chiasm.media.prepare.base import PreparedImage
 from chiasm.protocol.media import EmbeddingHandle, EmbeddingMetadata
 from chiasm.scheduling.encode_budget import EncodeBudget
+from chiasm.scheduling.encode_line import EncodeLine
 
 logger = logging.getLogger(__name__)
 
@@ -30,16 +30,25 @@ class Encoded:
 
 @dataclass(frozen=True, eq=False)
 class EncodeJob:
-    """One picture to encode. `done` is called once on the engine's thread; it must neither block nor raise."""
+    """One picture to encode. `done` is called once on the engine's thread; it must neither block nor raise.
 
+    `owner` is the id of the request that waits for it.
+    """
+
+    owner: str
     identity: str
     prepared: PreparedImage
     done: Callable[[Encoded | ChiasmError], None]
     cache_salt: str = ""
 
+    @property
+    def num_embeddings(self) -> int:
+        """What comes of it."""
+        return self.prepared.plan.num_embeddings
+
 
 class Encoder:
-    """Batches pictures of different requests within a budget, in order of arrival. Not thread-safe."""
+    """Batches pictures of different requests within a budget, in the order of `EncodeLine`. Not thread-safe."""
 
     def __init__(
         self,
@@ -57,7 +66,7 @@ class Encoder:
         self._model_revision = model_revision
         self._processor_revision = family.preparer.revision
         self._budget = budget
-        self._jobs: deque[EncodeJob] = deque()
+        self._jobs: EncodeLine[EncodeJob] = EncodeLine()
         self._paused_s = 0.0
         self.num_encoded = 0
 
@@ -68,12 +77,11 @@ class Encoder:
 
     def add(self, job: EncodeJob) -> None:
         """Queue a picture."""
-        self._jobs.append(job)
+        self._jobs.add(job)
 
     def cancel(self, job: EncodeJob) -> None:
         """Drop a picture that has not been encoded; its `done` is not called."""
-        if job in self._jobs:
-            self._jobs.remove(job)
+        self._jobs.remove(job)
 
     def paused(self, seconds: float) -> None:
         """So much of the batch under way went to other work."""
@@ -82,11 +90,11 @@ class Encoder:
     def fail_all(self, error: ChiasmError) -> None:
         """End everything that waits."""
         while self._jobs:
-            self._jobs.popleft().done(error)
+            self._jobs.take(0)[0].done(error)
 
     def encode_some(self) -> None:
         """Encode one batch. When it fails, each picture is tried alone, so that a bad one fails only itself."""
-        batch = self._take()
+        batch = self._jobs.take(self._budget.num_embeddings)
         if not batch:
             return
         results = self._encode(batch)
@@ -94,14 +102,6 @@ class Encoder:
             results = [self._encode([job])[0] for job in batch]
         for job, result in zip(batch, results, strict=True):
             job.done(result)
-
-    def _take(self) -> list[EncodeJob]:
-        batch: list[EncodeJob] = []
-        room = self._budget.num_embeddings
-        while self._jobs and (not batch or self._jobs[0].prepared.plan.num_embeddings <= room):
-            batch.append(self._jobs.popleft())
-            room -= batch[-1].prepared.plan.num_embeddings
-        return batch
 
     @torch.inference_mode()
     def _encode(self, batch: Sequence[EncodeJob]) -> list[Encoded | ChiasmError]:
@@ -125,12 +125,14 @@ class Encoder:
         data = tensor_bytes(tensor)
         rows, width = tensor.shape
         metadata = EmbeddingMetadata(
+            kind=plan.kind,
             identity=job.identity,
             num_embeddings=rows,
             shape=(rows, width),
             dtype=dtype_name(tensor.dtype),
             grid_thw=plan.grid_thw,
             merge_size=plan.merge_size,
+            second_per_grid_s=plan.second_per_grid_s,
             model_revision=self._model_revision,
             processor_revision=self._processor_revision,
             checksum=checksum(data),

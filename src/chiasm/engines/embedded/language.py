@@ -88,6 +88,8 @@ class LanguageStages:
             width=self._embedding_width,
             dtype=self._dtype,
             grid_thw=plan.grid_thw,
+            kind=plan.kind,
+            second_per_grid_s=plan.second_per_grid_s,
             model_revision=self._model_revision,
             processor_revision=self._processor_revision,
         )

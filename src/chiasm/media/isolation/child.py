@@ -4,7 +4,6 @@ import pickle
 import resource
 import signal
 import socket
-import time
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,7 +13,7 @@ from numpy.typing import NDArray
 
 from chiasm.errors import MediaDecodeError, MediaError, MediaTooLargeError, TransferError
 from chiasm.media.isolation.wire import ArrayHead, Done, Failed, Job, Link, Ready, Taken, bytes_of
-from chiasm.media.picture.decode import decode_announced
+from chiasm.media.prepare.medium import prepare_medium
 from chiasm.media.sources import read_source
 from chiasm.settings import MediaSettings
 
@@ -78,15 +77,11 @@ class _Decoder:
         assert self._preparer is not None
         if job.spooled is not None:
             data = read_source(job.spooled, self._settings)
-        started = time.perf_counter()
-        size = (job.width, job.height)
-        pixels = decode_announced(data, size, self._preparer.least_size(*size), self._settings)
-        decoded = time.perf_counter()
-        named = self._preparer.prepare(pixels, size).arrays
-        prepared = time.perf_counter()
+        timed = prepare_medium(data, job.announced, self._preparer, self._settings)
+        named = timed.prepared.arrays
         arrays = [np.asarray(array, order="C") for array in named.values()]
         heads = (ArrayHead(name, array.dtype.str, array.shape) for name, array in zip(named, arrays, strict=True))
-        return Done(started, decoded, prepared, tuple(heads)), arrays
+        return Done(timed.started, timed.decoded, timed.ended, tuple(heads)), arrays
 
 
 def _failed(error: MediaError | TransferError) -> Failed:

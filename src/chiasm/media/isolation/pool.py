@@ -14,6 +14,8 @@ from numpy.typing import NDArray
 from chiasm.errors import EngineError, MediaDecodeError, MediaError, TransferError, error_class
 from chiasm.media.isolation.wire import Done, Failed, Job, Link, Ready, Taken, num_array_bytes
 from chiasm.media.prepare.base import ImagePreparer, PreparedImage
+from chiasm.media.prepare.items import plan_of
+from chiasm.media.prepare.medium import Announced
 from chiasm.observability.receipt import StageClock
 from chiasm.protocol.media import EmbeddingHandle, InlineSource, LateSource, MediaItem
 from chiasm.settings import MediaSettings
@@ -68,7 +70,7 @@ class DecoderProcess:
         source = item.source
         assert not isinstance(source, EmbeddingHandle | LateSource)
         data, spooled = (source.data, None) if isinstance(source, InlineSource) else (b"", source)
-        job = Job(item.width, item.height, len(pickled_preparer), len(data), spooled)
+        job = Job(Announced(item.width, item.height, item.video), len(pickled_preparer), len(data), spooled)
         self._link.send(job, (pickled_preparer, data))
         self._link.receive(Taken)
 
@@ -141,7 +143,7 @@ class ProcessPool:
             clock.add("decode_media", reply.started - clock.start, reply.decoded - clock.start, index)
             clock.add("prepare", reply.decoded - clock.start, reply.prepared - clock.start, index)
         named = {head.name: array for head, array in zip(reply.arrays, arrays, strict=True)}
-        return PreparedImage(preparer.plan(item.width, item.height), named)
+        return PreparedImage(plan_of(preparer, item), named)
 
     def close(self) -> None:
         """End idle processes now and the others after what they are at."""

@@ -13,6 +13,7 @@ import numpy as np
 from msgspec import Meta
 from numpy.typing import NDArray
 
+from chiasm.media.prepare.medium import Announced
 from chiasm.protocol.media import SpoolSource
 
 _LENGTH_BYTES = 4
@@ -25,10 +26,9 @@ class Ready(msgspec.Struct, frozen=True, tag="ready"):
 
 
 class Job(msgspec.Struct, frozen=True):
-    """One picture. Followed by the pickled preparer, then the encoded bytes unless they are in the spool."""
+    """One medium. Followed by the pickled preparer, then the encoded bytes unless they are in the spool."""
 
-    width: int
-    height: int
+    announced: Announced
     num_preparer_bytes: int
     num_data_bytes: int
     spooled: SpoolSource | None

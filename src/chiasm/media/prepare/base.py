@@ -1,5 +1,6 @@
-"""What a preparer promises. One file per image processor; `registry.py` picks by the model's configuration."""
+"""What preparers promise. One file per image processor; `registry.py` picks by the model's configuration."""
 
+from collections.abc import Iterable
 from typing import Any, Protocol
 
 import msgspec
@@ -9,10 +10,12 @@ from PIL import Image
 
 from chiasm.media.kernels.base import Pixels
 from chiasm.media.kernels.registry import kernels
+from chiasm.media.video.sampling import SamplingRule
+from chiasm.protocol.media import MediaKind, VideoSample
 
 
 class ImagePlan(msgspec.Struct, frozen=True, kw_only=True):
-    """All that follows from a picture's size alone, before a byte is decoded.
+    """All that follows from a picture's size alone, or a video's and its sample, before a byte is decoded.
 
     Attributes:
         width, height: Pixels after EXIF rotation, as in the header.
@@ -23,6 +26,9 @@ class ImagePlan(msgspec.Struct, frozen=True, kw_only=True):
         patch_frames: Frames of one patch, for models that have a grid; a picture fills all of them alike.
         tiles: (rows, columns) of the picture's split, without the overview tile; (1, 1) when it is not split.
         resized: (width, height) that the model sees.
+        kind: Of the medium.
+        second_per_grid_s: Of a video: how far apart its frames of patches are.
+        grid_times_s: Of a video: when each frame of patches is shown, from the first frame of all.
     """
 
     width: int
@@ -34,13 +40,17 @@ class ImagePlan(msgspec.Struct, frozen=True, kw_only=True):
     patch_frames: int = 1
     tiles: tuple[int, int] = (1, 1)
     resized: tuple[int, int]
+    kind: MediaKind = "image"
+    second_per_grid_s: float | None = None
+    grid_times_s: tuple[float, ...] = ()
 
 
 class PreparedImage(msgspec.Struct, frozen=True):
     """Arrays for the encoder, named as the model's arguments and without a batch dimension.
 
     `pixel_values` are bytes where `table` says what float each of them stands for: an eighth of the memory, and of what
-    goes from process to process. Patches are [patches, 3, side x side], of one frame: all are alike.
+    goes from process to process. Patches are [patches, 3, side x side], of one frame: all are alike; those of a video
+    [patches, 3, frames, side x side].
     """
 
     plan: ImagePlan
@@ -52,6 +62,9 @@ class PreparedImage(msgspec.Struct, frozen=True):
         table: NDArray[Any] | None = self.arrays.get("table")
         if table is None:
             return values
+        if self.plan.kind == "video":
+            planes = values.reshape(len(values), 3, -1)
+            return kernels().look_up(planes, table).reshape(len(values), -1)
         if self.plan.grid_thw is None:
             planes = values.reshape(-1, 3, values.shape[-1] * values.shape[-2])
             return kernels().look_up(planes, table).reshape(values.shape)
@@ -79,4 +92,23 @@ class ImagePreparer(Protocol):
 
         `size` is the original (width, height) of one that was decoded at a smaller size.
         """
+        ...
+
+
+class VideoPreparer(Protocol):
+    """How a model sees videos. Pure and thread-safe; the preparer of its pictures has it as `video`."""
+
+    def rule(self, fps: float | None, num_frames: int | None) -> SamplingRule:
+        """How frames are chosen when a request asks for so many, or, with neither given, as the model has it.
+
+        Raises `MediaTooLargeError` for more frames than the model takes.
+        """
+        ...
+
+    def plan(self, width: int, height: int, sample: VideoSample) -> ImagePlan:
+        """Sizes, counts and times for sampled frames of this size. Raises `MediaRefusedError`, see `ImagePreparer`."""
+        ...
+
+    def prepare(self, frames: Iterable[Pixels], plan: ImagePlan) -> PreparedImage:
+        """Resize and lay out upright RGB frames, one at a time."""
         ...

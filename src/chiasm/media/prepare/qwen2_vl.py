@@ -1,6 +1,5 @@
 """Qwen2-VL, Qwen2.5-VL and Qwen3-VL: one resize to a multiple of the merged patch, then a flat list of patches."""
 
-import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -10,17 +9,19 @@ from PIL import Image
 from chiasm.media.kernels.base import Pixels
 from chiasm.media.kernels.registry import kernels
 from chiasm.media.prepare.base import ImagePlan, PreparedImage
+from chiasm.media.prepare.model_files import read_json
 from chiasm.media.prepare.pixels import (
     CLIP_MEAN,
     CLIP_STD,
     COMMON_DEFAULTS,
     normalization_table,
     pixels_of,
-    require_aspect_ratio,
     revision_of,
     settings_of,
     size_of,
 )
+from chiasm.media.prepare.qwen_video import QwenVideoPreparer
+from chiasm.media.prepare.resizing import smart_resize
 
 DEFAULTS: dict[str, Any] = COMMON_DEFAULTS | {
     "image_mean": CLIP_MEAN,
@@ -32,32 +33,17 @@ DEFAULTS: dict[str, Any] = COMMON_DEFAULTS | {
 }
 
 
-def smart_resize(width: int, height: int, factor: int, min_pixels: int, max_pixels: int) -> tuple[int, int]:
-    """Choose (width, height): multiples of `factor`, area within the limits, aspect ratio kept as far as that allows.
-
-    Raises `MediaRefusedError` above an aspect ratio of 200, as the model's processor does.
-    """
-    require_aspect_ratio(width, height)
-    new_width, new_height = (round(side / factor) * factor for side in (width, height))
-    if new_width * new_height > max_pixels:
-        shrink = math.sqrt((height * width) / max_pixels)
-        new_width, new_height = (max(factor, math.floor(side / shrink / factor) * factor) for side in (width, height))
-    elif new_width * new_height < min_pixels:
-        grow = math.sqrt(min_pixels / (height * width))
-        new_width, new_height = (math.ceil(side * grow / factor) * factor for side in (width, height))
-    return new_width, new_height
-
-
 class Qwen2VLPreparer:
     """`Qwen2VLImageProcessor`. Floats: `pixel_values` [patches, channels x frames x patch x patch]."""
 
     def __init__(self, directory: Path, processor: Mapping[str, Any], model: Mapping[str, Any]) -> None:
-        del directory, model  # the processor's own configuration says it all
         settings = settings_of("Qwen2VLImageProcessor", processor, DEFAULTS)
         limits = processor.get("size") or {}
         settings["min_pixels"] = _limit(processor, limits, "min_pixels", "shortest_edge", 56 * 56)
         settings["max_pixels"] = _limit(processor, limits, "max_pixels", "longest_edge", 28 * 28 * 1280)
-        self._revision = revision_of("qwen2_vl", settings)
+        self._video = _video_preparer(directory, processor, model)
+        video = {} if self._video is None else {"video": self._video.settings}
+        self._revision = revision_of("qwen2_vl", settings | video)
         self._table = normalization_table(settings)
         self._patch: int = settings["patch_size"]
         self._merge: int = settings["merge_size"]
@@ -69,6 +55,11 @@ class Qwen2VLPreparer:
     def revision(self) -> str:
         """See `ImagePreparer`."""
         return self._revision
+
+    @property
+    def video(self) -> QwenVideoPreparer | None:
+        """How videos are prepared; None where the model has no place for them."""
+        return self._video
 
     def least_size(self, width: int, height: int) -> None:
         """See `ImagePreparer`."""
@@ -101,3 +92,14 @@ def _limit(processor: Mapping[str, Any], size: Mapping[str, Any], name: str, edg
     """The pixel limit from its own field, which wins, or from either spelling inside `size`."""
     values = (processor.get(name), size.get(edge), size.get(name), default)
     return next(int(value) for value in values if value is not None)
+
+
+def _video_preparer(
+    directory: Path, processor: Mapping[str, Any], model: Mapping[str, Any]
+) -> QwenVideoPreparer | None:
+    """From the video processor's own file or, in older models, from that of the picture processor."""
+    if not isinstance(model.get("video_token_id"), int):
+        return None
+    nested = (read_json(directory / "processor_config.json") or {}).get("video_processor")
+    own = nested if isinstance(nested, dict) else read_json(directory / "video_preprocessor_config.json")
+    return QwenVideoPreparer(processor if own is None else own, is_qwen3=model.get("model_type") == "qwen3_vl")

@@ -10,7 +10,7 @@ import hashlib
 from PIL import Image
 
 from chiasm.media.kernels.base import Pixels
-from chiasm.media.prepare.base import ImagePlan, ImagePreparer, PreparedImage
+from chiasm.media.prepare.base import ImagePlan, ImagePreparer, PreparedImage, VideoPreparer
 
 _OVERSAMPLING = 2
 Size = tuple[int, int]
@@ -27,6 +27,11 @@ class ReducedPreparer:
     def revision(self) -> str:
         """See `ImagePreparer`."""
         return self._revision
+
+    @property
+    def video(self) -> VideoPreparer | None:
+        """How videos are prepared: exactly, as there is no fast way to decode them."""
+        return getattr(self._exact, "video", None)
 
     def plan(self, width: int, height: int) -> ImagePlan:
         """See `ImagePreparer`."""

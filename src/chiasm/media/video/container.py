@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 _DEMUXERS = {"mp4": "mov", "matroska": "matroska"}
 _PROBE_BYTES = 5_000_000
 _PROBE_US = 5_000_000
+SNIFF_BYTES = 32
 _EBML = b"\x1a\x45\xdf\xa3"
 
 
@@ -22,6 +23,14 @@ def sniff_video(head: bytes | bytearray) -> str | None:
     if bytes(head[4:8]) in (b"ftyp", b"moov", b"wide", b"mdat") and bytes(head[8:12]) not in (b"avif", b"avis"):
         return "mp4"
     return "matroska" if head.startswith(_EBML) else None
+
+
+def require_video(head: bytes | bytearray) -> str:
+    """Return what `sniff_video` finds. Raises `UnsupportedMediaError` for None."""
+    kind = sniff_video(head[:SNIFF_BYTES])
+    if kind is None:
+        raise UnsupportedMediaError("The data is no video of a supported container", hint="Send MP4, MOV, WebM or MKV")
+    return kind
 
 
 def load_av() -> ModuleType:
@@ -57,9 +66,7 @@ def opened(data: bytes) -> Iterator["InputContainer"]:
         MediaDecodeError: Its headers are broken.
         MissingExtraError: PyAV is not installed.
     """
-    kind = sniff_video(data[:32])
-    if kind is None:
-        raise UnsupportedMediaError("The data is no video of a supported container", hint="Send MP4, MOV, WebM or MKV")
+    kind = require_video(data)
     options = {"probesize": str(_PROBE_BYTES), "analyzeduration": str(_PROBE_US)}
     with video_border(kind):
         container: Any = load_av().open(BytesIO(data), format=_DEMUXERS[kind], options=options)

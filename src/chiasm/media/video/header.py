@@ -6,6 +6,7 @@ import msgspec
 
 from chiasm.errors import MediaDecodeError, MediaTooLargeError, UnsupportedMediaError
 from chiasm.media.video.container import opened, sniff_video, video_border
+from chiasm.media.video.rotation import is_sideways
 from chiasm.settings import MediaSettings
 
 _SLACK_PACKETS = 16
@@ -17,6 +18,7 @@ class VideoHeader(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         pts: Of every frame, in the order in which they are shown, in units of `time_base_s`.
         keyframe_pts: Of those that decoding can begin with.
+        is_sideways: Whether the file asks for a quarter turn, as far as its headers tell.
     """
 
     container: str
@@ -26,6 +28,12 @@ class VideoHeader(msgspec.Struct, frozen=True, kw_only=True):
     time_base_s: float
     pts: tuple[int, ...]
     keyframe_pts: tuple[int, ...]
+    is_sideways: bool = False
+
+    @property
+    def upright_size(self) -> tuple[int, int]:
+        """Width and height after rotation."""
+        return (self.height, self.width) if self.is_sideways else (self.width, self.height)
 
     @property
     def num_frames(self) -> int:
@@ -65,7 +73,7 @@ def read_video_header(data: bytes, settings: MediaSettings) -> VideoHeader:
         _check_size(width, height, settings)
         with video_border(codec):
             packets = _packets(container, stream, settings)
-        time_base_s = float(stream.time_base)
+        time_base_s, track_id = float(stream.time_base), int(stream.id)
     if not packets:
         raise MediaDecodeError(f"The {codec} video holds no frame")
     header = VideoHeader(
@@ -76,6 +84,7 @@ def read_video_header(data: bytes, settings: MediaSettings) -> VideoHeader:
         time_base_s=time_base_s,
         pts=tuple(sorted({pts for pts, _ in packets})),
         keyframe_pts=tuple(sorted({pts for pts, is_key in packets if is_key})),
+        is_sideways=is_sideways(data, track_id),
     )
     if header.duration_s > settings.max_video_s:
         raise MediaTooLargeError(

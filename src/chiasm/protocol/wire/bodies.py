@@ -12,8 +12,10 @@ from chiasm.protocol.media import (
     EmbeddingHandle,
     InlineSource,
     LateSource,
+    MediaKind,
     Sha256Hex,
     SpoolSource,
+    VideoSample,
 )
 from chiasm.protocol.openai.chat import TextContent
 from chiasm.protocol.openai.sampling import TextFormat
@@ -35,10 +37,19 @@ class PicturePart(msgspec.Struct, frozen=True, tag="image_url", tag_field="type"
     uuid: Sha256Hex
 
 
+class VideoPart(msgspec.Struct, frozen=True, tag="video_url", tag_field="type", forbid_unknown_fields=True):
+    """A video that is to be encoded. `uuid` is its identity."""
+
+    video_url: Url
+    uuid: Sha256Hex
+
+
 class Metadata(msgspec.Struct, frozen=True, omit_defaults=True):
     """What a consumer's prompt needs to know of an embedding. Flat: not a list of grids."""
 
     image_grid_thw: Grid | UnsetType = UNSET
+    video_grid_thw: Grid | UnsetType = UNSET
+    second_per_grid_ts: Annotated[float, Meta(ge=0)] | UnsetType = UNSET
 
 
 class EmbedsPart(msgspec.Struct, frozen=True, tag="image_embeds", tag_field="type", forbid_unknown_fields=True):
@@ -51,7 +62,14 @@ class EmbedsPart(msgspec.Struct, frozen=True, tag="image_embeds", tag_field="typ
     uuid: Sha256Hex
 
 
-Part = TextContent | PicturePart | EmbedsPart
+class VideoEmbedsPart(msgspec.Struct, frozen=True, tag="video_embeds", tag_field="type", forbid_unknown_fields=True):
+    """A video that has been encoded, as `EmbedsPart` has it for pictures."""
+
+    video_embeds: Metadata
+    uuid: Sha256Hex
+
+
+Part = TextContent | PicturePart | EmbedsPart | VideoPart | VideoEmbedsPart
 
 
 class WireMessage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -80,12 +98,13 @@ class KvParams(msgspec.Struct, frozen=True):
 class ItemBody(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
     """What a content part cannot say of an item. `source` is there when no part says it either."""
 
-    kind: Literal["image"] = "image"
+    kind: MediaKind = "image"
     identity: Sha256Hex
     format: str
     width: Annotated[int, Meta(ge=1)]
     height: Annotated[int, Meta(ge=1)]
     is_animated: bool = False
+    video: VideoSample | None = None
     source: Source | UnsetType = UNSET
 
 

@@ -10,7 +10,16 @@ from msgspec import UNSET
 
 from chiasm.errors import InvalidRequestError
 from chiasm.protocol.media import EmbeddingHandle, InlineSource, LateSource, MediaItem, SpoolSource
-from chiasm.protocol.wire.bodies import EmbeddingEntry, EmbedsPart, ItemBody, Metadata, PicturePart, Url
+from chiasm.protocol.wire.bodies import (
+    EmbeddingEntry,
+    EmbedsPart,
+    ItemBody,
+    Metadata,
+    PicturePart,
+    Url,
+    VideoEmbedsPart,
+    VideoPart,
+)
 
 SPOOL_SCHEME = "chiasm-spool:"
 """Then the file's bytes, a slash and its name in the reader's own spool: `chiasm-spool:1234/0f3a`."""
@@ -20,11 +29,11 @@ _BASE64 = b";base64,"
 _MAX_HEAD_BYTES = 256
 _MARK = b"chiasm-payload-" + secrets.token_hex(16).encode() + b"-"  # nobody else's text can hold it
 _MARKS = re.compile(_MARK + rb"(\d+)-")
-MediaPart = PicturePart | EmbedsPart
+MediaPart = PicturePart | EmbedsPart | VideoPart | VideoEmbedsPart
 
 
 class Payloads:
-    """Base64 of pictures, kept out of the body while that is encoded: megabytes are written once and not copied."""
+    """Base64 of media, kept out of the body while that is encoded: megabytes are written once and not copied."""
 
     def __init__(self) -> None:
         self._texts: list[bytes] = []
@@ -55,21 +64,27 @@ def entries_of(items: Sequence[MediaItem]) -> dict[str, EmbeddingEntry]:
 
 def metadata_of(handle: EmbeddingHandle) -> Metadata:
     """What a prompt must know of an embedding."""
-    grid = handle.metadata.grid_thw
-    return Metadata(UNSET if grid is None else grid)
+    found = handle.metadata
+    grid = UNSET if found.grid_thw is None else found.grid_thw
+    if found.kind == "image":
+        return Metadata(image_grid_thw=grid)
+    seconds = UNSET if found.second_per_grid_s is None else found.second_per_grid_s
+    return Metadata(video_grid_thw=grid, second_per_grid_ts=seconds)
 
 
 def part_of(item: MediaItem, payloads: Payloads) -> MediaPart:
     """The content part of an item; bytes that it carries go to `payloads`."""
-    source = item.source
-    if isinstance(source, EmbeddingHandle):
-        return EmbedsPart(metadata_of(source), item.identity)
-    if isinstance(source, LateSource):
-        return EmbedsPart(Metadata(), item.identity)
+    source, identity = item.source, item.identity
+    if isinstance(source, EmbeddingHandle | LateSource):
+        metadata = Metadata() if isinstance(source, LateSource) else metadata_of(source)
+        return EmbedsPart(metadata, identity) if item.kind == "image" else VideoEmbedsPart(metadata, identity)
     if isinstance(source, SpoolSource):
-        return PicturePart(_url(f"{SPOOL_SCHEME}{source.num_bytes}/{source.name}".encode()), item.identity)
-    kind = f"image/{item.format}" if item.format.isascii() and item.format.isalnum() else "application/octet-stream"
-    return PicturePart(_url(f"data:{kind};base64,".encode() + payloads.add(source.data)), item.identity)
+        url = _url(f"{SPOOL_SCHEME}{source.num_bytes}/{source.name}".encode())
+    else:
+        is_plain = item.format.isascii() and item.format.isalnum()
+        kind = f"{item.kind}/{item.format}" if is_plain else "application/octet-stream"
+        url = _url(f"data:{kind};base64,".encode() + payloads.add(source.data))
+    return PicturePart(url, identity) if item.kind == "image" else VideoPart(url, identity)
 
 
 def body_of(item: MediaItem, *, is_placed: bool, entries: dict[str, EmbeddingEntry]) -> ItemBody:
@@ -85,6 +100,7 @@ def body_of(item: MediaItem, *, is_placed: bool, entries: dict[str, EmbeddingEnt
         width=item.width,
         height=item.height,
         is_animated=item.is_animated,
+        video=item.video,
         source=UNSET if told else source,
     )
 
@@ -93,14 +109,18 @@ def item_of(body: ItemBody, part: MediaPart | None, entries: dict[str, Embedding
     """Rebuild an item. Raises `InvalidRequestError` when its parts do not go together."""
     if part is not None and part.uuid != body.identity:
         raise _refusal(index, "Part and description of the item differ in identity")
+    if part is not None and body.kind != ("image" if isinstance(part, PicturePart | EmbedsPart) else "video"):
+        raise _refusal(index, "Part and description of the item differ in kind")
+    if (body.kind == "video") != (body.video is not None):
+        raise _refusal(index, "A video says which frames are meant, and nothing else does")
     if body.source is not UNSET:
         source = body.source
     elif part is None:
         raise _refusal(index, "The item stands in no message and has no source")
-    elif isinstance(part, EmbedsPart):
+    elif isinstance(part, EmbedsPart | VideoEmbedsPart):
         source = _handle_of(part, entries, index)
     else:
-        source = _source_of(part.image_url, index)
+        source = _source_of(part.image_url if isinstance(part, PicturePart) else part.video_url, index)
     return MediaItem(
         kind=body.kind,
         identity=body.identity,
@@ -108,15 +128,17 @@ def item_of(body: ItemBody, part: MediaPart | None, entries: dict[str, Embedding
         width=body.width,
         height=body.height,
         is_animated=body.is_animated,
+        video=body.video,
         source=source,
     )
 
 
-def _handle_of(part: EmbedsPart, entries: dict[str, EmbeddingEntry], index: int) -> EmbeddingHandle:
+def _handle_of(part: EmbedsPart | VideoEmbedsPart, entries: dict[str, EmbeddingEntry], index: int) -> EmbeddingHandle:
     entry = entries.get(part.uuid)
     if entry is None:
         raise _refusal(index, "ec_transfer_params do not name the item's embedding")
-    if metadata_of(entry.handle) != part.image_embeds:
+    told = part.image_embeds if isinstance(part, EmbedsPart) else part.video_embeds
+    if metadata_of(entry.handle) != told:
         raise _refusal(index, "The item's grid is not that of its embedding")
     return entry.handle
 
@@ -154,7 +176,7 @@ def _source_of(wire_url: Url, index: int) -> InlineSource | SpoolSource:
             raise _refusal(index, "No name of a file in the spool") from error
     start = url.find(_BASE64, 0, _MAX_HEAD_BYTES)
     if not url.startswith(b"data:") or start < 0:
-        raise _refusal(index, "A worker takes pictures as base64 data or from the spool")
+        raise _refusal(index, "A worker takes media as base64 data or from the spool")
     try:
         return InlineSource(pybase64.b64decode(url[start + len(_BASE64) :], validate=True))
     except ValueError as error:

@@ -29,6 +29,7 @@ from chiasm.protocol.media import (
     LateSource,
     MediaItem,
     SpoolSource,
+    VideoSample,
 )
 from chiasm.protocol.worker import EncodeRequest, EncodeResponse
 
@@ -46,8 +47,11 @@ def _range(least, most, *, exclude_min=False):
     return st.floats(least, most, exclude_min=exclude_min)
 
 
+KIND = st.sampled_from(["image", "video"])
 METADATA = st.builds(
     EmbeddingMetadata,
+    kind=KIND,
+    second_per_grid_s=st.none() | st.floats(0, 100),
     identity=IDENTITY,
     num_embeddings=POSITIVE,
     shape=st.tuples(POSITIVE, POSITIVE),
@@ -88,15 +92,21 @@ SOURCE = (
     | HANDLE
     | st.builds(LateSource)
 )
-ITEM = st.builds(
-    MediaItem,
-    identity=IDENTITY,
-    format=st.sampled_from(["jpeg", "png", "webp"]) | TEXT,
-    width=POSITIVE,
-    height=POSITIVE,
-    is_animated=st.booleans(),
-    source=SOURCE,
+VIDEO = st.builds(
+    VideoSample,
+    num_frames=POSITIVE,
+    fps=st.floats(0, 1000),
+    indices=st.lists(COUNT, min_size=1, max_size=5).map(tuple),
 )
+_ITEM_FIELDS = {
+    "identity": IDENTITY,
+    "format": st.sampled_from(["jpeg", "png", "webp", "mp4"]) | TEXT,
+    "width": POSITIVE,
+    "height": POSITIVE,
+    "is_animated": st.booleans(),
+    "source": SOURCE,
+}
+ITEM = st.builds(MediaItem, **_ITEM_FIELDS) | st.builds(MediaItem, kind=st.just("video"), video=VIDEO, **_ITEM_FIELDS)
 SALT = st.just("") | TEXT
 SCHEMA = st.dictionaries(TEXT, TEXT | st.integers(-5, 5) | st.none(), max_size=3).map(json.dumps)
 SAMPLING = st.builds(

@@ -1,0 +1,98 @@
+"""What encoded bytes are, from their headers: a picture's facts, or a video's and which of its frames are meant."""
+
+import time
+from collections.abc import Callable
+from fractions import Fraction
+
+import msgspec
+
+from chiasm.errors import MissingExtraError, UnsupportedMediaError
+from chiasm.media.identity import content_identity, video_identity
+from chiasm.media.picture.header import Header, read_header
+from chiasm.media.prepare.base import VideoPreparer
+from chiasm.media.reference import MediaReference
+from chiasm.media.video.header import VideoHeader, read_video_header
+from chiasm.media.video.sampling import SamplingRule, sampled_indices
+from chiasm.protocol.media import MediaKind, VideoSample
+from chiasm.settings import MediaSettings
+
+_PLAIN_RULE = SamplingRule()
+
+
+class Inspected(msgspec.Struct, frozen=True, kw_only=True):
+    """`width` and `height` are upright. `check_s` is what finding out took."""
+
+    kind: MediaKind = "image"
+    identity: str
+    format: str
+    width: int
+    height: int
+    is_animated: bool = False
+    video: VideoSample | None = None
+    check_s: float
+    header: Header | None = None
+
+
+Inspect = Callable[[bytes], Inspected]
+
+
+def inspect_picture(data: bytes) -> Inspected:
+    """Read a picture's header and hash its bytes. Raises what `read_header` raises."""
+    started = time.perf_counter()
+    identity, header = content_identity(data), read_header(data)
+    return Inspected(
+        identity=identity,
+        format=header.format,
+        width=header.width,
+        height=header.height,
+        is_animated=header.is_animated,
+        check_s=time.perf_counter() - started,
+        header=header,
+    )
+
+
+def video_inspector(reference: MediaReference, settings: MediaSettings, videos: VideoPreparer | None) -> Inspect:
+    """Make what reads a video's packets and chooses frames. Without a preparer they are chosen by a common rule.
+
+    It blocks, and raises what `read_video_header` and `sampled_indices` raise, but `UnsupportedMediaError` where videos
+    cannot be read at all.
+    """
+    asked = reference.fps, reference.num_frames
+    rule = _PLAIN_RULE if videos is None else videos.rule(*asked)
+
+    def inspect(data: bytes) -> Inspected:
+        started = time.perf_counter()
+        try:
+            header = read_video_header(data, settings)
+        except MissingExtraError:
+            raise UnsupportedMediaError(
+                "This server cannot read videos", hint="Its operator may install them: pip install 'chiasm[video]'"
+            ) from None
+        sample = sample_of(header, rule)
+        width, height = header.upright_size
+        return Inspected(
+            kind="video",
+            identity=video_identity(data, sample),
+            format=header.container,
+            width=width,
+            height=height,
+            video=sample,
+            check_s=time.perf_counter() - started,
+        )
+
+    return inspect
+
+
+def sample_of(header: VideoHeader, rule: SamplingRule) -> VideoSample:
+    """Choose frames of a video. Raises what `sampled_indices` raises."""
+    fps = exact_fps(header)
+    indices = sampled_indices(header.num_frames, fps, rule)
+    return VideoSample(num_frames=header.num_frames, fps=fps, indices=tuple(indices))
+
+
+def exact_fps(header: VideoHeader) -> float:
+    """Average frames per second, rounded once: 24 is 24, so that times are written as the model's processor does."""
+    ticks = header.pts[-1] - header.pts[0]
+    if not ticks:
+        return 0.0
+    return float((header.num_frames - 1) / (ticks * Fraction(header.time_base_s).limit_denominator(10**9)))

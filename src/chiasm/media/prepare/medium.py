@@ -1,0 +1,90 @@
+"""The decode and prepare stages of one item, timed; blocks its thread."""
+
+import time
+from collections.abc import Iterable, Iterator
+
+import msgspec
+
+from chiasm.errors import MediaDecodeError
+from chiasm.media.kernels.base import Pixels
+from chiasm.media.picture.decode import decode_announced
+from chiasm.media.prepare.base import ImagePreparer, PreparedImage
+from chiasm.media.prepare.items import video_preparer
+from chiasm.media.video.frames import Frame, decoded_frames
+from chiasm.media.video.header import read_video_header
+from chiasm.protocol.media import VideoSample
+from chiasm.settings import MediaSettings
+
+
+class Announced(msgspec.Struct, frozen=True):
+    """What the gateway found in the headers; `video` is None for a picture."""
+
+    width: int
+    height: int
+    video: VideoSample | None = None
+
+
+class Timed(msgspec.Struct, frozen=True):
+    """A prepared medium, and times of `time.perf_counter()`. A video's two stages alternate; each is counted whole."""
+
+    prepared: PreparedImage
+    started: float
+    decoded: float
+    ended: float
+
+
+def prepare_medium(data: bytes, announced: Announced, preparer: ImagePreparer, settings: MediaSettings) -> Timed:
+    """Decode encoded bytes and prepare them for the encoder.
+
+    Raises:
+        MediaError: They are broken, beyond a limit, or other than announced.
+    """
+    if announced.video is not None:
+        return _video(data, announced, announced.video, preparer, settings)
+    started = time.perf_counter()
+    size = announced.width, announced.height
+    pixels = decode_announced(data, size, preparer.least_size(*size), settings)
+    decoded = time.perf_counter()
+    prepared = preparer.prepare(pixels, size)
+    return Timed(prepared, started, decoded, time.perf_counter())
+
+
+def _video(
+    data: bytes, announced: Announced, sample: VideoSample, preparer: ImagePreparer, settings: MediaSettings
+) -> Timed:
+    videos = video_preparer(preparer)
+    plan = videos.plan(announced.width, announced.height, sample)
+    clock = _Alternating()
+    header = read_video_header(data, settings)
+    if header.num_frames != sample.num_frames or sample.indices[-1] >= header.num_frames:
+        raise MediaDecodeError(f"The video has {header.num_frames} frames, announced were {sample.num_frames}")
+    frames = clock.timed(decoded_frames(data, header, sample.indices))
+    prepared = videos.prepare(_upright(frames, announced), plan)
+    ended = time.perf_counter()
+    return Timed(prepared, clock.started, clock.started + clock.source_s, ended)
+
+
+def _upright(frames: Iterable[Frame], announced: Announced) -> Iterator[Pixels]:
+    for frame in frames:
+        height, width = frame.pixels.shape[:2]
+        if (width, height) != (announced.width, announced.height):
+            raise MediaDecodeError(
+                f"Frames have {width} x {height} pixels, the video's header says {announced.width} x {announced.height}"
+            )
+        yield frame.pixels
+
+
+class _Alternating:
+    """How long an iterator takes for its own part."""
+
+    def __init__(self) -> None:
+        self.started = time.perf_counter()
+        self.source_s = 0.0
+
+    def timed(self, frames: Iterator[Frame]) -> Iterator[Frame]:
+        since = self.started
+        for frame in frames:
+            self.source_s += time.perf_counter() - since
+            yield frame
+            since = time.perf_counter()
+        self.source_s += time.perf_counter() - since
