@@ -86,7 +86,9 @@ class Planner:
         is_row = np.zeros(len(token_ids), bool)
         for image in images:
             place = slice(image.offset, image.offset + image.num_tokens)
-            is_row[place] = token_ids[place] == self._family.image_token_id
+            is_video = image.plan.kind == "video"
+            row_id = self._family.video_token_id if is_video else self._family.image_token_id
+            is_row[place] = token_ids[place] == row_id
         return is_row
 
     def _fit(self, sampling: SamplingParams, num_prompt_tokens: int) -> SamplingParams:

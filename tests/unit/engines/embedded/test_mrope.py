@@ -50,7 +50,7 @@ def test_pictures_at_the_start_next_to_each_other_and_at_the_end():
 
 
 def test_a_picture_that_takes_another_number_of_tokens_is_a_bug():
-    with pytest.raises(AssertionError, match="one frame of merged patches"):
+    with pytest.raises(AssertionError, match="whole frames of merged patches"):
         mrope_positions(9, [PlacedImage(placed(0, 2, 2).plan, 0, 5)])
 
 

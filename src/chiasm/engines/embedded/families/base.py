@@ -19,11 +19,15 @@ from chiasm.media.prepare.base import ImagePlan, ImagePreparer, PreparedImage
 
 @dataclass(frozen=True)
 class PlacedImage:
-    """A picture in a prompt: `plan` and the offset of its first expanded token."""
+    """A picture or video in a prompt: `plan` and the offset of its first expanded token.
+
+    `runs` are the offsets, in the prompt, at which a video's runs of embedding rows begin; they are of one length.
+    """
 
     plan: ImagePlan
     offset: int
     num_tokens: int
+    runs: tuple[int, ...] = ()
 
 
 @dataclass
@@ -62,6 +66,11 @@ class Family(Protocol):
         ...
 
     @property
+    def video_token_id(self) -> int | None:
+        """As `image_token_id`, for videos; None for models that take none."""
+        ...
+
+    @property
     def num_deepstack_levels(self) -> int:
         """Extra embedding rows added after the first layers; embedding width is hidden_size x (1 + levels)."""
         ...
@@ -72,7 +81,7 @@ class Family(Protocol):
         ...
 
     def expand(self, plan: ImagePlan) -> list[int]:
-        """Token ids that replace the one placeholder; those equal to `image_token_id` take embedding rows in order."""
+        """Token ids that replace the one placeholder; those equal to it take embedding rows in order."""
         ...
 
     def positions(self, num_tokens: int, images: Sequence[PlacedImage]) -> tuple[NDArray[np.int64], int]:

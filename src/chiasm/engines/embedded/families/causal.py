@@ -45,6 +45,11 @@ class Causal:
         return
 
     @property
+    def video_token_id(self) -> None:
+        """See `Family`."""
+        return
+
+    @property
     def num_deepstack_levels(self) -> int:
         """See `Family`."""
         return 0

@@ -52,6 +52,11 @@ class PictureFamily:
         return int(self._config.image_token_id)
 
     @property
+    def video_token_id(self) -> int | None:
+        """See `Family`."""
+        return None
+
+    @property
     def num_deepstack_levels(self) -> int:
         """See `Family`."""
         return 0

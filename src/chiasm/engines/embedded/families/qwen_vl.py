@@ -12,7 +12,7 @@ from chiasm.engines.embedded.families.base import LoadedModel, PlacedImage
 from chiasm.engines.embedded.families.pictures import PictureFamily
 from chiasm.engines.embedded.mrope import frequency_axes, mrope_positions
 from chiasm.engines.embedded.tower.torch_tower import TorchTower
-from chiasm.media.prepare.base import PreparedImage
+from chiasm.media.prepare.base import ImagePlan, PreparedImage
 
 
 class QwenVL(PictureFamily):
@@ -23,6 +23,8 @@ class QwenVL(PictureFamily):
     def __init__(self, directory: Path, config: Any) -> None:
         super().__init__(directory, config)
         sections = config.text_config.rope_parameters["mrope_section"]
+        # Qwen2.5-VL alone places a video's frames by the clock
+        self._ticks_per_s = getattr(config.vision_config, "tokens_per_second", None)
         self._frequency_axes = frequency_axes(sections, interleaved=self.interleaved_frequencies)
 
     @property
@@ -35,9 +37,18 @@ class QwenVL(PictureFamily):
         """See `Family`."""
         return self._frequency_axes
 
+    @property
+    def video_token_id(self) -> int:
+        """See `Family`."""
+        return int(self._config.video_token_id)
+
+    def expand(self, plan: ImagePlan) -> list[int]:
+        """See `Family`."""
+        return [self.image_token_id if plan.kind == "image" else self.video_token_id] * plan.num_embeddings
+
     def positions(self, num_tokens: int, images: Sequence[PlacedImage]) -> tuple[NDArray[np.int64], int]:
         """See `Family`."""
-        return mrope_positions(num_tokens, images)
+        return mrope_positions(num_tokens, images, self._ticks_per_s)
 
     def load(self, dtype: torch.dtype) -> LoadedModel:
         """See `Family`."""
@@ -49,4 +60,11 @@ class QwenVL(PictureFamily):
     def encode(self, model: LoadedModel, images: Sequence[PreparedImage]) -> list[torch.Tensor]:
         """See `Family`."""
         tower: Any = model.vision
-        return list(torch.split(tower.encode(images), [image.plan.num_embeddings for image in images]))
+        encoded: dict[int, torch.Tensor] = {}
+        for kind in ("image", "video"):
+            places = [place for place, image in enumerate(images) if image.plan.kind == kind]
+            if places:
+                chosen = [images[place] for place in places]
+                rows = torch.split(tower.encode(chosen), [image.plan.num_embeddings for image in chosen])
+                encoded |= dict(zip(places, rows, strict=True))
+        return [encoded[place] for place in range(len(images))]

@@ -37,6 +37,7 @@ typedef struct {
 
 typedef struct {
     const float *patches; /* [rows, channels, frames, patch_pixels], squares of patches together */
+    bool is_embedded;     /* `patches` are [rows, hidden] instead: products with the kernel, bias included */
     long rows;
     const int64_t *grids; /* [num_grids, 2]: height and width in patches of each picture, in order */
     long num_grids;

@@ -185,13 +185,15 @@ static tower_outcome run(tower *t, const tower_step *s, PyObject *callable) {
 
 static PyObject *py_encode(PyObject *self, PyObject *args) {
     PyObject *pause = Py_None;
+    int is_embedded = 0;
     address patches, grids, order, windows, cosine, sine, out;
     tower_step s = {0};
     if (!PyArg_ParseTuple(
-            args, "lKKlKKlKKlK|O", &s.rows, &patches, &grids, &s.num_grids, &order, &windows, &s.num_windows, &cosine, &sine,
-            &s.num_positions, &out, &pause))
+            args, "lKKlKKlKKlK|Op", &s.rows, &patches, &grids, &s.num_grids, &order, &windows, &s.num_windows, &cosine, &sine,
+            &s.num_positions, &out, &pause, &is_embedded))
         return NULL;
     s.patches = pointer(patches);
+    s.is_embedded = is_embedded;
     s.grids = pointer(grids);
     s.order = pointer(order);
     s.windows = pointer(windows);
@@ -223,7 +225,8 @@ static PyMethodDef methods[] = {
     {"set_merger", py_set_merger, METH_VARARGS,
      "set_merger(number, after, is_norm_of_merged, norm, its bias, up, down, biases of these two)"},
     {"encode", py_encode, METH_VARARGS,
-     "encode(rows, patches, grids, num_grids, order, windows, num_windows, cos, sin, num_positions, out, pause=None)"},
+     "encode(rows, patches, grids, num_grids, order, windows, num_windows, cos, sin, num_positions, out, pause=None, "
+     "is_embedded=False)"},
     {"close", py_close, METH_NOARGS, "Join the threads and give back the memory."},
     {NULL, NULL, 0, NULL},
 };

@@ -80,15 +80,29 @@ static void add_positions(const job *j, long first, long rows) {
     }
 }
 
-static void embed(const job *j, long first, long rows, float *wide) {
+static void gather(const job *j, long first, long rows, long width, float *to) {
+    for (long i = 0; i < rows; i++)
+        memcpy(to + i * width, j->step.patches + (size_t)j->places[first + i].source * width, width * sizeof(float));
+}
+
+static void gather_first_frames(const job *j, long first, long rows, float *to) {
     const tower_shape *s = &j->t->shape;
     const long pixels = s->patch_pixels, inputs = s->channels * pixels;
     for (long i = 0; i < rows; i++) {
         const float *from = j->step.patches + (size_t)j->places[first + i].source * inputs * s->frames;
         for (long c = 0; c < s->channels; c++)
-            memcpy(wide + i * inputs + c * pixels, from + c * s->frames * pixels, pixels * sizeof(float));
+            memcpy(to + i * inputs + c * pixels, from + c * s->frames * pixels, pixels * sizeof(float));
     }
-    apply_all(j, &j->t->patches, wide, rows, j->x + first * s->hidden);
+}
+
+static void embed(const job *j, long first, long rows, float *wide) {
+    const long hidden = j->t->shape.hidden;
+    float *x = j->x + first * hidden;
+    if (j->step.is_embedded) gather(j, first, rows, hidden, x);
+    else {
+        gather_first_frames(j, first, rows, wide);
+        apply_all(j, &j->t->patches, wide, rows, x);
+    }
     if (j->t->positions) add_positions(j, first, rows);
 }
 

@@ -15,7 +15,7 @@ from transformers.vision_utils import get_vision_window_index
 from chiasm.engines.embedded.decoder import native_decoder
 from chiasm.engines.embedded.decoder.native_decoder import ALONE_PRODUCTS, WEIGHT_DTYPES, address, check, floats
 from chiasm.engines.embedded.decoder.weights import Projection
-from chiasm.engines.embedded.tower.torch_tower import joined_patches
+from chiasm.engines.embedded.tower.torch_tower import is_video, joined_patches
 from chiasm.engines.embedded.tower.weights import MODEL_TYPES, Norm, tower_layers, tower_mergers, tower_shape
 from chiasm.media.prepare.base import PreparedImage
 
@@ -63,6 +63,8 @@ class NativeTower:
         self._shape = shape
         self._pause = pause
         self._dtype = vision.dtype
+        # The C code knows patches of pictures, whose frames are alike. Of videos the first product is made by torch.
+        self._whole_kernel = patches.whole_weight.float().contiguous(), floats(patches.bias)
         self._patch_size = (*patches.frames, patches.weight.shape[1] // patches.frames[0])
         self._windows = _Windows(vision) if hasattr(vision, "fullatt_block_indexes") else None
         self._rotary = _RotaryTables(vision.rotary_pos_emb)
@@ -93,6 +95,9 @@ class NativeTower:
         """See `Tower`. Raises `ValueError` for what does not fit, and `MemoryError`."""
         patches = joined_patches(images)
         check("pixel_values", patches, (len(patches), int(np.prod(self._patch_size))))
+        is_embedded = is_video(images)
+        if is_embedded:
+            patches = torch.cat([self._embedded(image) for image in images])
         grids = _frames(images)
         cos, sin = self._rotary.up_to(int(grids.max()))
         order, windows = (None, _NO_WINDOWS) if self._windows is None else self._windows.of(grids)
@@ -111,6 +116,7 @@ class NativeTower:
             len(cos),
             out.data_ptr(),
             self._pause,
+            is_embedded,
         )
         rows = torch.cat(list(out), -1) if shape.num_levels else out[0]
         return (rows if order is None else rows[torch.argsort(order)]).to(self._dtype)
@@ -118,6 +124,11 @@ class NativeTower:
     def close(self) -> None:
         """Give back threads and memory; nothing may be called afterwards. Harmless when repeated."""
         self._native.close()
+
+    def _embedded(self, video: PreparedImage) -> torch.Tensor:
+        """Patches of a video times the whole kernel, each video by itself, so that its batch changes nothing."""
+        kernel, bias = self._whole_kernel
+        return torch.nn.functional.linear(torch.from_numpy(video.pixel_values()), kernel, bias).contiguous()
 
     def _set_weights(self, vision: Any) -> None:
         positions = getattr(vision, "pos_embed", None)

@@ -31,6 +31,7 @@ class Pictures:
     """A family whose picture is rows of placeholders, each row ending in a text token."""
 
     image_token_id = IMAGE_PAD
+    video_token_id = None
 
     def expand(self, plan: ImagePlan) -> list[int]:
         rows, columns = plan.tiles
@@ -39,6 +40,7 @@ class Pictures:
 
 class TextOnly:
     image_token_id = None
+    video_token_id = None
 
 
 def plan(rows: int, columns: int) -> ImagePlan:
@@ -204,6 +206,7 @@ def test_text_only_model_takes_no_pictures(tmp_path):
 def test_placeholder_that_the_tokenizer_does_not_know_stops_the_start(tmp_path):
     class Other(Pictures):
         image_token_id = 900
+        video_token_id = None
 
     with pytest.raises(EngineStartError, match="900"):
         renderer(tmp_path, STRINGS_ONLY, Other())
