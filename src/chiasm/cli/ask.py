@@ -1,4 +1,4 @@
-"""`chiasm ask`: one question about pictures, on a running server or on an engine of its own."""
+"""`chiasm ask`: one question about pictures or videos, on a running server or on an engine of its own."""
 
 import sys
 from collections.abc import Iterator
@@ -22,6 +22,16 @@ def ask(  # noqa: PLR0913 - each argument is an option
         list[str] | None, typer.Argument(metavar="PICTURE", help="Files or URLs, in order.", show_default=False)
     ] = None,
     question: Annotated[str, typer.Argument(metavar="QUESTION", help="In quotes.", show_default=False)] = ...,  # type: ignore[assignment]  # required
+    video: Annotated[
+        list[str] | None,
+        typer.Option("--video", metavar="FILE", help="A video, file or URL; comes after the pictures."),
+    ] = None,
+    fps: Annotated[
+        float | None, typer.Option(min=0.01, help="Frames looked at per second of video.", show_default=False)
+    ] = None,
+    num_frames: Annotated[
+        int | None, typer.Option(min=1, help="Frames looked at of a video, in all.", show_default=False)
+    ] = None,
     server: Annotated[
         str | None, typer.Option(help="Ask this server, for example http://127.0.0.1:8000.", show_default=False)
     ] = None,
@@ -39,7 +49,7 @@ def ask(  # noqa: PLR0913 - each argument is an option
     overrides: Overrides = None,
     json: Json = False,
 ) -> None:
-    """Ask a question about pictures and print the answer as it comes.
+    """Ask a question about pictures and videos and print the answer as it comes.
 
     Without --server a model is loaded for this one question. Pictures keep their order.
 
@@ -49,14 +59,20 @@ def ask(  # noqa: PLR0913 - each argument is an option
 
       chiasm ask before.png after.png "What changed?" --stages
 
+      chiasm ask --video clip.mp4 --num-frames 16 "What happens?"
+
       chiasm ask --server http://127.0.0.1:8000 "Hello" --json
     """
-    pictures = pictures or []
-    if not pictures and Path(question).is_file():
+    pictures, videos = pictures or [], video or []
+    if fps is not None and num_frames is not None:
+        raise typer.BadParameter("--fps and --num-frames exclude each other.")
+    if not pictures and not videos and Path(question).is_file():
         raise typer.BadParameter(f"Only a file is given. Add a question: chiasm ask {question} 'What is this?'")
-    parts = [*map(_picture, pictures), {"type": "text", "text": question}]
+    parts = [*map(_picture, pictures), *map(_video, videos), {"type": "text", "text": question}]
     body = _body(parts, temperature=temperature, max_tokens=max_tokens, model=model if server else None)
-    values = {"engine__model": model} | _fetching(pictures)
+    if videos and (fps or num_frames):
+        body["mm_processor_kwargs"] = {"fps": fps} if num_frames is None else {"num_frames": num_frames}
+    values = {"engine__model": model} | _fetching([*pictures, *videos])
     answer = _Answer(is_shown=not json)
     with _client(server, api_key, config_file, overrides, values) as client:
         for chunk in client.stream(body):
@@ -129,7 +145,15 @@ def _client(
 
 
 def _picture(name: str) -> dict[str, Any]:
-    return {"type": "image_url", "image_url": {"url": name if name.startswith(_URL_SCHEMES) else _data_url(name)}}
+    return {"type": "image_url", "image_url": {"url": _url(name)}}
+
+
+def _video(name: str) -> dict[str, Any]:
+    return {"type": "video_url", "video_url": {"url": _url(name)}}
+
+
+def _url(name: str) -> str:
+    return name if name.startswith(_URL_SCHEMES) else _data_url(name)
 
 
 def _data_url(name: str) -> str:

@@ -118,7 +118,7 @@ def test_message_fields_with_a_meaning_are_refused(field):
     assert caught.value.param == f"/messages/0/{field}"
 
 
-@pytest.mark.parametrize("kind", ["input_audio", "audio_url", "video_url", "file"])
+@pytest.mark.parametrize("kind", ["input_audio", "audio_url", "file"])
 def test_other_media_are_refused_with_their_index(kind):
     with pytest.raises(UnsupportedMediaError) as caught:
         parts(image("x:a"), text("and"), {"type": kind, kind: {"url": "x:b"}})
@@ -183,3 +183,49 @@ def test_streaming_and_extensions():
     assert not plan(stream=True, stream_options={}).has_usage_chunk
     with pytest.raises(InvalidRequestError, match="without stream"):
         plan(stream_options={"include_usage": True})
+
+
+def video(url="x:v", **more):
+    return {"type": "video_url", "video_url": {"url": url}, **more}
+
+
+def videos(*content, **options):
+    return plan([{"role": "user", "content": list(content)}], mm_processor_kwargs=options)
+
+
+def test_videos_are_items_in_order_with_what_is_asked_of_their_frames():
+    made = videos(image("x:a"), video(), text("?"), video("x:w"), num_frames=6)
+    assert [(one.kind, one.url, one.num_frames) for one in made.references] == [
+        ("image", "x:a", None),
+        ("video", "x:v", 6),
+        ("video", "x:w", 6),
+    ]
+    assert made.references[1].param == "/messages/0/content/1/video_url/url"
+    assert videos(video(), fps=0.5).references[0].fps == 0.5
+
+
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [
+        ({"fps": 0}, InvalidRequestError),
+        ({"fps": "2"}, InvalidRequestError),
+        ({"num_frames": 0}, InvalidRequestError),
+        ({"num_frames": 10**9}, InvalidRequestError),
+        ({"fps": 1, "num_frames": 2}, InvalidRequestError),
+        ({"max_pixels": 1}, UnsupportedFeatureError),
+    ],
+)
+def test_what_is_asked_of_frames_is_checked(options, error):
+    with pytest.raises(error) as caught:
+        videos(video(), **options)
+    assert caught.value.param.startswith("/mm_processor_kwargs")
+
+
+def test_videos_stand_in_user_messages():
+    with pytest.raises(InvalidRequestError, match="video"):
+        parts(video(), role="system")
+
+
+def test_a_video_needs_its_url():
+    with pytest.raises(UnsupportedFeatureError, match="video_url"):
+        parts({"type": "video_url", "video_url": None, "uuid": "known"})

@@ -2,6 +2,8 @@
 
 from operator import attrgetter
 
+import msgspec
+
 from chiasm.errors import (
     InvalidRequestError,
     MediaRefusedError,
@@ -20,10 +22,13 @@ from chiasm.protocol.openai.chat import (
     Content,
     EmbedsContent,
     ImageContent,
+    ProcessorOptions,
     RefusalContent,
     TextContent,
+    VideoContent,
 )
 from chiasm.protocol.openai.decode import decode_request
+from chiasm.protocol.openai.faults import request_fault
 from chiasm.protocol.openai.fields import CHAT_POLICY, MESSAGE_POLICY, check_field
 from chiasm.protocol.openai.sampling import sampling_params
 
@@ -45,7 +50,7 @@ class ChatDialect:
             request, max_tokens=_max_tokens(request), num_top_logprobs=_num_top_logprobs(request)
         )
         check_choices(1, sampling)
-        conversation = Conversation()
+        conversation = Conversation(_frames(request))
         for index, message in enumerate(request.messages):
             conversation.add(message, f"/messages/{index}")
         options = request.chiasm
@@ -67,9 +72,11 @@ class ChatDialect:
 
 
 class Conversation:
-    """Messages so far, and the media they name. Every occurrence of a picture is an item of its own, in order."""
+    """Messages so far, and the media they name. Every occurrence of a medium is an item of its own, in order."""
 
-    def __init__(self) -> None:
+    def __init__(self, frames: ProcessorOptions | None = None) -> None:
+        """`frames` says which frames of videos are meant."""
+        self._frames = frames or ProcessorOptions()
         self.messages: list[Message] = []
         self.references: list[MediaReference] = []
         self.aliases: list[Alias] = []
@@ -94,14 +101,18 @@ class Conversation:
     def _part(self, content: Content, role: str, pointer: str) -> TextPart | ItemPart:
         if isinstance(content, TextContent):
             return TextPart(content.text)
-        if not isinstance(content, ImageContent):
+        if not isinstance(content, ImageContent | VideoContent):
             raise self._refusal(content, pointer)
         if role != "user":
+            what = "A picture" if isinstance(content, ImageContent) else "A video"
             raise InvalidRequestError(
-                f"A picture in a message of role '{role}'", hint="Put it into a user message", param=pointer
+                f"{what} in a message of role '{role}'", hint="Put it into a user message", param=pointer
             )
         item = len(self.references)
-        self.references.append(_reference(content, pointer))
+        if isinstance(content, ImageContent):
+            self.references.append(_reference(content, pointer))
+        else:
+            self.references.append(_video_reference(content, pointer, self._frames))
         if content.uuid is not None:
             self.aliases.append(Alias(item, content.uuid, f"{pointer}/uuid"))
         return ItemPart(item)
@@ -116,12 +127,15 @@ class Conversation:
         if isinstance(content, EmbedsContent):
             return MediaRefusedError(
                 f"Media item {item}: '{kind}' is not taken from clients",
-                hint="Send the picture itself as image_url",
+                hint="Send the medium itself as image_url or video_url",
                 param=pointer,
                 item=item,
             )
         return UnsupportedMediaError(
-            f"Media item {item}: '{kind}' is not supported", hint="Only image_url is", param=pointer, item=item
+            f"Media item {item}: '{kind}' is not supported",
+            hint="Only image_url and video_url are",
+            param=pointer,
+            item=item,
         )
 
 
@@ -134,6 +148,39 @@ def _reference(content: ImageContent, pointer: str) -> MediaReference:
     if isinstance(image_url, str):
         return MediaReference("image", image_url, f"{pointer}/image_url")
     return MediaReference("image", image_url.url, f"{pointer}/image_url/url")
+
+
+def _video_reference(content: VideoContent, pointer: str, frames: ProcessorOptions) -> MediaReference:
+    video_url = content.video_url
+    if video_url is None:
+        raise UnsupportedFeatureError(
+            "A video without video_url", hint="Send its bytes or URL again; a uuid alone is not enough", param=pointer
+        )
+    url, end = (video_url, "") if isinstance(video_url, str) else (video_url.url, "/url")
+    return MediaReference("video", url, f"{pointer}/video_url{end}", fps=frames.fps, num_frames=frames.num_frames)
+
+
+def _frames(request: ChatCompletionRequest) -> ProcessorOptions | None:
+    """Which frames of videos are meant. Raises `RequestError` for what else a processor could be told."""
+    written = request.mm_processor_kwargs
+    if not written:
+        return None
+    param = "/mm_processor_kwargs"
+    if other := sorted(set(written) - set(ProcessorOptions.__struct_fields__)):
+        raise UnsupportedFeatureError(
+            f"'{other[0]}' in mm_processor_kwargs is not supported",
+            hint="Only fps and num_frames of videos are; otherwise the model's own settings are used",
+            param=param,
+        )
+    try:
+        options = msgspec.convert(written, ProcessorOptions)
+    except msgspec.ValidationError as error:
+        fault = request_fault(error)
+        fault.param = param + (fault.param or "")
+        raise fault from error
+    if options.fps is not None and options.num_frames is not None:
+        raise InvalidRequestError("fps and num_frames exclude each other", hint="Send one of them", param=param)
+    return options
 
 
 def _role(message: ChatMessage, pointer: str) -> str:

@@ -7,10 +7,9 @@ frame is resized.
 
 import math
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from chiasm.errors import MediaTooLargeError
 from chiasm.media.kernels.base import Pixels
@@ -20,6 +19,9 @@ from chiasm.media.prepare.pixels import CLIP_MEAN, CLIP_STD, COMMON_DEFAULTS, HA
 from chiasm.media.prepare.resizing import smart_resize
 from chiasm.media.video.sampling import SamplingRule
 from chiasm.protocol.media import MAX_SAMPLED_FRAMES, VideoSample
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 _SAMPLING: dict[str, Any] = {
     "fps": 2.0,

@@ -5,6 +5,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
+from chiasm.protocol.media import MAX_SAMPLED_FRAMES
 from chiasm.protocol.openai.sampling import ChiasmOptions, JsonSchema, SamplingFields, StreamOptions
 
 
@@ -36,8 +37,17 @@ class AudioUrlContent(msgspec.Struct, tag="audio_url", tag_field="type"):
     """Recognised and refused."""
 
 
-class VideoContent(msgspec.Struct, tag="video_url", tag_field="type"):
-    """Recognised and refused."""
+class VideoUrl(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """Where a video is."""
+
+    url: str
+
+
+class VideoContent(msgspec.Struct, tag="video_url", tag_field="type", kw_only=True, forbid_unknown_fields=True):
+    """A video. `uuid` is the caller's name for its bytes, and for which frames of it are meant."""
+
+    video_url: str | VideoUrl | None = None
+    uuid: Annotated[str, Meta(min_length=1, max_length=256)] | None = None
 
 
 class FileContent(msgspec.Struct, tag="file", tag_field="type"):
@@ -61,8 +71,8 @@ class VideoEmbedsContent(msgspec.Struct, tag="video_embeds", tag_field="type"):
 
 
 EmbedsContent = ImageEmbedsContent | AudioEmbedsContent | VideoEmbedsContent
-OtherMediaContent = AudioContent | AudioUrlContent | VideoContent | FileContent
-Content = TextContent | ImageContent | OtherMediaContent | EmbedsContent | RefusalContent
+OtherMediaContent = AudioContent | AudioUrlContent | FileContent
+Content = TextContent | ImageContent | VideoContent | OtherMediaContent | EmbedsContent | RefusalContent
 
 
 class ChatMessage(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
@@ -81,6 +91,13 @@ class ChatMessage(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     function_call: Any = None
 
 
+class ProcessorOptions(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """How many frames of every video of the request are looked at: per second of it, or in all; not both."""
+
+    fps: Annotated[float, Meta(gt=0, le=1000)] | None = None
+    num_frames: Annotated[int, Meta(ge=1, le=MAX_SAMPLED_FRAMES)] | None = None
+
+
 class ChatCompletionRequest(SamplingFields, kw_only=True, forbid_unknown_fields=True):
     """Body of `POST /v1/chat/completions`, without what `fields.CHAT_POLICY` accepts or refuses."""
 
@@ -91,11 +108,22 @@ class ChatCompletionRequest(SamplingFields, kw_only=True, forbid_unknown_fields=
     top_logprobs: int | None = None
     add_generation_prompt: bool | None = None
     continue_final_message: bool | None = None
+    mm_processor_kwargs: dict[str, Any] | None = None
 
 
 NESTED_NAMES = tuple(
     name
-    for kind in (ChatMessage, TextContent, ImageContent, ImageUrl, StreamOptions, JsonSchema, ChiasmOptions)
+    for kind in (
+        ChatMessage,
+        TextContent,
+        ImageContent,
+        ImageUrl,
+        VideoContent,
+        ProcessorOptions,
+        StreamOptions,
+        JsonSchema,
+        ChiasmOptions,
+    )
     for name in kind.__struct_fields__
 )
 """Field names below the top level, for hints at misspelt ones."""

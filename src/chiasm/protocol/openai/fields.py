@@ -66,7 +66,6 @@ _BOTH: FieldPolicy = {
     "cache_salt": Refused((None,), "Cache scopes follow the API key"),
     "ec_transfer_params": Refused((None,), _INTERNAL),
     "kv_transfer_params": Refused((None,), _INTERNAL),
-    "mm_processor_kwargs": Refused((None, {}), "The model's own picture settings are used"),
 }
 
 CHAT_POLICY: FieldPolicy = {
@@ -86,10 +85,12 @@ CHAT_POLICY: FieldPolicy = {
     "chat_template_kwargs": Refused((None, {}), _TEMPLATE),
     "documents": Refused((None, []), "Put documents into a message"),
     "echo": Refused((None, False), "Only new text is returned"),
+    "media_io_kwargs": Refused((None, {}), "Say fps or num_frames in mm_processor_kwargs"),
 }
 
 COMPLETION_POLICY: FieldPolicy = {
     **_BOTH,
+    "mm_processor_kwargs": Refused((None, {}), "A raw prompt has no pictures or videos"),
     "suffix": Refused((None, ""), "Text is only continued, not filled in"),
     "echo": Refused((None, False), "Only new text is returned"),
 }

@@ -10,7 +10,8 @@ from typing import Any
 
 import msgspec
 
-from chiasm.errors import EngineStartError, InvalidRequestError, MediaTooLargeError
+from chiasm.errors import EngineStartError, InvalidRequestError, MediaTooLargeError, UnsupportedMediaError
+from chiasm.media.item_errors import naming_item
 from chiasm.media.prepare.base import ImagePlan, ImagePreparer
 from chiasm.media.prepare.model_files import read_json
 from chiasm.protocol.generation import ChatPrompt, GenerateRequest, ItemPart
@@ -91,8 +92,10 @@ class ServedModel:
         Raises:
             MediaRefusedError: The model cannot take a picture of this size.
             MediaTooLargeError: The servers have no room for one.
+            UnsupportedMediaError: A video: which frames vLLM would take of one is not known here.
             EngineStartError: How the model sizes pictures is not known.
         """
+        self.require_picture(item)
         if self.preparer is None:
             raise EngineStartError(f"How '{self.name}' sizes pictures is not known", hint="Use the topology 'agg'")
         plan, most = self.preparer.plan(item.width, item.height), self.max_picture_embeddings
@@ -104,8 +107,18 @@ class ServedModel:
             )
         return plan
 
+    def require_picture(self, item: MediaItem) -> None:
+        """Refuse other media. Raises `UnsupportedMediaError`."""
+        if item.kind != "image":
+            raise UnsupportedMediaError(
+                "Videos are not passed to vLLM", hint="Send frames of it as pictures, or use the embedded engine"
+            )
+
     def num_visual_tokens(self, request: GenerateRequest) -> int:
         """Embeddings of all pictures in a prompt, each as often as it stands there; 0 where that is not known."""
+        for index, item in enumerate(request.items):
+            with naming_item(index):
+                self.require_picture(item)
         if self.preparer is None:
             return 0
         messages = request.prompt.messages if isinstance(request.prompt, ChatPrompt) else ()
