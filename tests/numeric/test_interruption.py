@@ -1,14 +1,17 @@
-"""A text that comes while a picture is encoded is computed between two layers of the tower, and changes no answer."""
+"""Who waits for whom in the engine's thread: texts, and requests with few pictures, wait for little."""
 
 import asyncio
 import random
+import threading
 import time
 
 import pytest
 
 from chiasm.engines.embedded.decoder.native_decoder import library
+from chiasm.protocol.worker import EncodeRequest
+from tests.conditions import until
 from tests.numeric.random_models import build
-from tests.numeric.test_engine import Conversation, answer, picture, start
+from tests.numeric.test_engine import Conversation, answer, media_item, picture, start
 
 PATIENCE_S = 60.0
 SHOWN = Conversation([0, "what is it?"], [picture(random.Random(3))])
@@ -48,3 +51,24 @@ async def test_a_text_does_not_wait_for_the_picture_being_encoded(family, tmp_pa
     assert num_prefilled > 0
     assert num_encoded == 0
     assert [shown[0], beside[0]] == [tokens for tokens, _ in alone]
+
+
+async def test_one_picture_does_not_wait_for_all_of_another_request(tmp_path):
+    worker = start(build("qwen3_vl", tmp_path / "model"), max_encode_embeddings=1)
+    loop, rng, complete, free = worker._engine.loop, random.Random(5), [], threading.Event()
+
+    async def encode(name, num_pictures):
+        items = tuple(media_item(picture(rng)) for _ in range(num_pictures))
+        await worker.encode(EncodeRequest(request_id=name, items=items))
+        complete.append(name)
+
+    try:
+        loop._post(lambda: free.wait(PATIENCE_S), lambda error: None)
+        tasks = [asyncio.create_task(encode(name, count)) for name, count in (("four", 4), ("one", 1))]
+        await until(lambda: len(loop._commands) == 5)
+        free.set()
+        await asyncio.gather(*tasks)
+    finally:
+        free.set()
+        await worker.aclose()
+    assert complete == ["one", "four"]

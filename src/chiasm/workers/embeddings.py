@@ -40,6 +40,7 @@ class HeldEmbeddings:
 class _Wanted:
     """An item of a request, its position there, and the embedding's key in the scope of the request's salt."""
 
+    request_id: str
     key: str
     cache_salt: str
     index: int
@@ -81,11 +82,12 @@ class EmbeddingSource:
         return len(self._flights)
 
     async def hold_all(
-        self, items: Iterable[tuple[int, MediaItem]], clock: StageClock, cache_salt: str
+        self, request_id: str, items: Iterable[tuple[int, MediaItem]], clock: StageClock, cache_salt: str
     ) -> HeldEmbeddings:
         """Hold the embedding of every item; none stays held when one fails or the caller is cancelled.
 
         Args:
+            request_id: Whose they are.
             items: With their positions in the request, which spans and errors name.
             clock: Gets the spans.
             cache_salt: Only what was made under the same one is found, or waited for.
@@ -104,7 +106,7 @@ class EmbeddingSource:
         self.num_hits += len(held)
         num_cached = len(held)
         tasks = [
-            asyncio.ensure_future(self._get(_Wanted(key, cache_salt, index, item), clock))
+            asyncio.ensure_future(self._get(_Wanted(request_id, key, cache_salt, index, item), clock))
             for key, (index, item) in missing.items()
         ]
         try:
@@ -196,7 +198,7 @@ class EmbeddingSource:
         def done(outcome: Encoded | ChiasmError) -> None:
             loop.call_soon_threadsafe(self._settle, result, outcome)
 
-        job = EncodeJob(item.identity, prepared, done, wanted.cache_salt)
+        job = EncodeJob(wanted.request_id, item.identity, prepared, done, wanted.cache_salt)
         queued_s = clock.now_s()
         self._engine.loop.encode(job)
         try:

@@ -102,7 +102,7 @@ class Generations:
             for span, item in zip(planned.prompt.media, planned.items, strict=True)
         ]
         run.pictures = pictures = PromptPictures(
-            self._embeddings, places[run.first_image :], run.late, run.clock, run.request.cache_salt
+            self._embeddings, run.request, places[run.first_image :], run.late, run.clock
         )
         handles: list[EmbeddingHandle] = []
         while True:

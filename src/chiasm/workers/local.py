@@ -174,7 +174,7 @@ class LocalWorker:
 
     async def _encoded(self, request: EncodeRequest, clock: StageClock) -> dict[str, EmbeddingHandle]:
         """Handles by key, good for other workers where there is a transport."""
-        held = await self._embeddings.hold_all(enumerate(request.items), clock, request.cache_salt)
+        held = await self._embeddings.hold_all(request.request_id, enumerate(request.items), clock, request.cache_salt)
         try:
             if not self._mover.can_move:
                 return held.handles

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Sequence
 
 from chiasm.observability.receipt import StageClock
+from chiasm.protocol.generation import GenerateRequest
 from chiasm.protocol.media import EmbeddingHandle, MediaItem
 from chiasm.workers.embeddings import EmbeddingSource, HeldEmbeddings
 from chiasm.workers.late import Expected, arrived
@@ -15,26 +16,27 @@ class PromptPictures:
     def __init__(
         self,
         source: EmbeddingSource,
+        request: GenerateRequest,
         places: Sequence[tuple[str, int, MediaItem]],
         late: Expected,
         clock: StageClock,
-        cache_salt: str,
     ) -> None:
         """Begin to get them.
 
         Args:
             source: Where embeddings come from.
+            request: Whose pictures they are.
             places: For each picture of the prompt, in order: its embedding's key, its item's position and its item.
             late: By position, handles that are still to come.
             clock: Gets the spans.
-            cache_salt: Of the request.
         """
         self._source = source
+        self._request = request
         self._keys = [key for key, _, _ in places]
         self._tasks: dict[str, asyncio.Task[HeldEmbeddings]] = {}
         for key, index, item in places:
             if key not in self._tasks:
-                self._tasks[key] = asyncio.create_task(self._hold(index, item, late.get(index), clock, cache_salt))
+                self._tasks[key] = asyncio.create_task(self._hold(index, item, late.get(index), clock))
         self.num_ready = 0
         """Pictures at the start of the prompt whose embeddings are held."""
 
@@ -75,14 +77,10 @@ class PromptPictures:
                 task.add_done_callback(self._give_up)
 
     async def _hold(
-        self,
-        index: int,
-        item: MediaItem,
-        late: "asyncio.Future[EmbeddingHandle] | None",
-        clock: StageClock,
-        cache_salt: str,
+        self, index: int, item: MediaItem, late: "asyncio.Future[EmbeddingHandle] | None", clock: StageClock
     ) -> HeldEmbeddings:
-        return await self._source.hold_all([(index, await arrived(item, late))], clock, cache_salt)
+        items = [(index, await arrived(item, late))]
+        return await self._source.hold_all(self._request.request_id, items, clock, self._request.cache_salt)
 
     def _handle(self, key: str) -> EmbeddingHandle:
         (handle,) = self._tasks[key].result().handles.values()
