@@ -8,6 +8,7 @@ from chiasm.cli.advise import advise
 from chiasm.cli.ask import ask
 from chiasm.cli.bench.command import bench
 from chiasm.cli.config import config
+from chiasm.cli.deploy import deploy
 from chiasm.cli.doctor import doctor
 from chiasm.cli.faults import faults
 from chiasm.cli.keys import keys
@@ -50,6 +51,7 @@ app.command()(advise)
 app.command()(bench)
 app.command()(version)
 app.add_typer(config, name="config")
+app.add_typer(deploy, name="deploy")
 app.add_typer(keys, name="keys")
 app.add_typer(media, name="media")
 app.add_typer(plan, name="plan")

@@ -3,7 +3,7 @@
 import msgspec
 
 from chiasm.gateway.aliases import MAX_ALIASES
-from chiasm.settings import Settings
+from chiasm.settings import GatewaySettings, Settings
 
 _MEDIA = "DELETE /admin/media/{sha256}"
 _TENANT = "DELETE /admin/tenants/{tenant}/cache"
@@ -25,10 +25,16 @@ class Retention(msgspec.Struct, frozen=True, kw_only=True):
     deleted_by: tuple[str, ...] = ()
 
 
+_BOTH = (_MEDIA, _TENANT)
+
+
 def retention_of(settings: Settings) -> tuple[Retention, ...]:
     """What a server with these settings keeps. Nothing of it outlives the server's processes but logs."""
-    gateway, media = settings.gateway, settings.media
-    both = (_MEDIA, _TENANT)
+    return (*_media_and_workers(settings), *_gateway(settings), *_logs(settings.gateway))
+
+
+def _media_and_workers(settings: Settings) -> tuple[Retention, ...]:
+    media = settings.media
     return (
         Retention(
             what="media spool",
@@ -43,7 +49,7 @@ def retention_of(settings: Settings) -> tuple[Retention, ...]:
             holds="encoder outputs of media",
             lifetime_s=settings.engine.embedding_ttl_s or None,
             bound=f"engine.embedding_cache_bytes = {settings.engine.embedding_cache_bytes}",
-            deleted_by=both,
+            deleted_by=_BOTH,
         ),
         Retention(
             what="prefix cache",
@@ -51,7 +57,7 @@ def retention_of(settings: Settings) -> tuple[Retention, ...]:
             holds="keys and values of prompts",
             lifetime_s=None,
             bound=f"engine.prefix_cache_bytes = {settings.engine.prefix_cache_bytes}; the longest unused go first",
-            deleted_by=both,
+            deleted_by=_BOTH,
         ),
         Retention(
             what="tensors on offer",
@@ -59,15 +65,21 @@ def retention_of(settings: Settings) -> tuple[Retention, ...]:
             holds="embeddings, keys and values on their way to another worker",
             lifetime_s=settings.transfer.ttl_s,
             bound=f"transfer.max_bytes = {settings.transfer.max_bytes}",
-            deleted_by=both,
+            deleted_by=_BOTH,
         ),
+    )
+
+
+def _gateway(settings: Settings) -> tuple[Retention, ...]:
+    gateway = settings.gateway
+    return (
         Retention(
             what="routing by content",
             where="memory of the gateway",
             holds="hashes of prompts and media, and which worker has them",
             lifetime_s=None,
             bound="a fixed number of hashes; the longest unused go first",
-            deleted_by=both,
+            deleted_by=_BOTH,
         ),
         Retention(
             what="quarantine",
@@ -82,7 +94,7 @@ def retention_of(settings: Settings) -> tuple[Retention, ...]:
             holds="a tenant's uuid and the hash of the bytes it names",
             lifetime_s=None,
             bound=f"{MAX_ALIASES} names; the longest unused go first",
-            deleted_by=both,
+            deleted_by=_BOTH,
         ),
         Retention(
             what="receipts",
@@ -92,6 +104,11 @@ def retention_of(settings: Settings) -> tuple[Retention, ...]:
             bound=f"gateway.max_receipts = {gateway.max_receipts}",
             deleted_by=(_TENANT,),
         ),
+    )
+
+
+def _logs(gateway: GatewaySettings) -> tuple[Retention, ...]:
+    return (
         Retention(
             what="log",
             where="standard error",

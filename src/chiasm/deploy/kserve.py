@@ -1,0 +1,39 @@
+"""KServe: one InferenceService whose pod is a whole server; its stages are processes inside the pod."""
+
+from chiasm.deploy.plan import GATEWAY_PORT, Plan
+from chiasm.deploy.pods import Document, gateway_container, pod
+
+_MODEL_MOUNT = "/mnt/models"  # where KServe's storage initializer puts the model
+
+
+def inference_service(plan: Plan, storage: str = "") -> Document:
+    """The InferenceService. `storage` is KServe's address of the model (pvc://, s3://, hf://), or empty."""
+    alone = Plan(
+        name=plan.name,
+        image=plan.image,
+        model=_MODEL_MOUNT if storage else "",
+        topology="local",
+        gpus=plan.gpus,
+        cpus=plan.cpus,
+        memory_gib=plan.memory_gib,
+        keys=plan.keys,
+    )
+    container = gateway_container(alone, alone.gateway_command(()), "kserve-container")
+    container["ports"] = [{"name": "http", "containerPort": GATEWAY_PORT, "protocol": "TCP"}]
+    if plan.gpus:
+        container["resources"]["limits"]["nvidia.com/gpu"] = plan.gpus
+    spec = pod(alone, [container], has_keys=plan.keys)
+    if storage:  # mounted by KServe, not by us
+        container["env"].append({"name": "STORAGE_URI", "value": storage})
+        container["volumeMounts"] = [one for one in container["volumeMounts"] if one["name"] != "model"]
+        spec["volumes"] = [one for one in spec["volumes"] if one["name"] != "model"]
+    return {
+        "apiVersion": "serving.kserve.io/v1beta1",
+        "kind": "InferenceService",
+        "metadata": {
+            "name": plan.name,
+            "annotations": {"serving.kserve.io/deploymentMode": "RawDeployment"},
+            "labels": {"app.kubernetes.io/name": plan.name},
+        },
+        "spec": {"predictor": {"minReplicas": plan.gateways, "maxReplicas": plan.max_encoders, **spec}},
+    }
