@@ -43,11 +43,10 @@ def picture(color, shape="circle", size=192, shift=0):
 
 
 def ask(*parts):
-    """A conversation of one user message; strings that are data URLs are pictures, others are text."""
-    content = [
-        {"type": "image_url", "image_url": {"url": part}}
-        if part.startswith("data:")
-        else {"type": "text", "text": part}
-        for part in parts
-    ]
-    return [{"role": "user", "content": content}]
+    """A conversation of one user message; strings that are data URLs are pictures or videos, others are text."""
+    return [{"role": "user", "content": [_content(part) for part in parts]}]
+
+
+def _content(part):
+    kind = "video_url" if part.startswith("data:video") else "image_url"
+    return {"type": kind, kind: {"url": part}} if part.startswith("data:") else {"type": "text", "text": part}

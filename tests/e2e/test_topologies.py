@@ -112,6 +112,24 @@ def test_tokens_are_those_of_one_process_cold_and_warm(fleet, expected):
             assert counted["chiasm_worker_taken_tensors_total"] > 0
 
 
+def test_videos_give_the_tokens_of_one_process_and_are_decoded_once(fleet, served):
+    pytest.importorskip("av", reason="the extra video is not installed")
+    from tests.unit.media.video.clips import clip
+
+    name, server = fleet
+    made = {number: "data:video/mp4;base64," + base64.b64encode(clip(number)).decode() for number in (48, 31)}
+    parts = ("First:", made[48], RED, made[31], "What color is the shape?")
+    with openai.OpenAI(base_url=f"{served.address}/v1", api_key="none", max_retries=0, timeout=120) as client:
+        wanted = tokens(client, parts)
+    work = {"decode_media", "prepare", "encode"}
+    with client_of(server) as client:
+        first = receipt_of(client, parts)
+        assert [tokens(client, parts) for _ in range(2)] == [wanted] * 2
+        again = receipt_of(client, parts)
+    assert work <= set(first["stages_s"]), name
+    assert not work & set(again["stages_s"]), name
+
+
 def test_the_receipt_says_which_way_a_request_went(fleet):
     name, server = fleet
     shown = picture("green", "square", shift=11)

@@ -5,6 +5,8 @@ processors need torchvision, which is not installed here.
 """
 
 import math
+from base64 import b64encode
+from contextlib import asynccontextmanager
 from types import SimpleNamespace
 
 import numpy as np
@@ -18,8 +20,21 @@ from chiasm.engines.embedded.families.registry import family_for
 from chiasm.engines.embedded.planner import Planner
 from chiasm.engines.embedded.prompt.render import PromptRenderer
 from chiasm.engines.embedded.tower.native_tower import NativeTower, tower_problem
-from chiasm.protocol.generation import ChatPrompt, GenerateRequest, ItemPart, Message, SamplingParams, TextPart
+from chiasm.media.decoding import PictureDecoder
+from chiasm.media.ingest import MediaIngest
+from chiasm.media.reference import MediaReference
+from chiasm.protocol.generation import (
+    ChatPrompt,
+    GenerateRequest,
+    ItemPart,
+    Message,
+    SamplingParams,
+    TextPart,
+    TokenEvent,
+)
 from chiasm.protocol.media import InlineSource, MediaItem, VideoSample
+from chiasm.settings import EngineSettings, MediaSettings
+from chiasm.workers.local import LocalWorker
 from tests.numeric.random_models import RECIPES, build, reference_model
 
 FAMILIES = ("qwen2_vl", "qwen2_5_vl", "qwen3_vl")
@@ -199,3 +214,57 @@ def test_times_are_written_as_the_processor_writes_them(tmp_path):
         f"<{time_s:.1f} seconds><|vision_start|>" + "<|video_pad|>" * rows + "<|vision_end|>" for time_s in theirs
     )
     assert family.expand(plan) == backend.encode(text, add_special_tokens=False).ids
+
+
+async def test_greedy_answers_are_those_of_the_reference(vlm):
+    """From encoded bytes to tokens, with the towers and the decoder that are used by default."""
+    pytest.importorskip("av", reason="the extra video is not installed")
+    from tests.unit.media.video.clips import clip
+
+    ingest = MediaIngest(MediaSettings(), vlm.family.preparer)
+    urls = ["data:video/mp4;base64," + b64encode(clip(frames)).decode() for frames in (48, 20)]
+    references = [MediaReference("video", url, "/", num_frames=4) for url in urls]
+    try:
+        items = await ingest.collect(references, 60.0)
+    finally:
+        await ingest.aclose()
+    parts = (TextPart("a "), ItemPart(0), TextPart(" b "), ItemPart(1), TextPart("what?"))
+    request = GenerateRequest(
+        request_id="video",
+        prompt=ChatPrompt((Message("user", parts),)),
+        items=tuple(items),
+        sampling=SamplingParams(temperature=0, max_tokens=NUM_TOKENS, ignore_eos=True),
+    )
+    settings = EngineSettings(threads=1, max_running=4, prefix_cache_bytes=2**22)
+    async with aclosing_worker(LocalWorker.start(vlm.directory, "model", settings, MediaSettings(), report)) as worker:
+        answers = [await tokens_of(worker, request) for _ in range(2)]  # the second is cached
+        decoder = PictureDecoder(MediaSettings())
+        media = [await decoder.prepare(one, vlm.family.preparer) for one in items]
+        decoder.close()
+    prompt, _ = planned(vlm, parts, [one.plan for one in media])
+    inputs = reference_inputs(vlm, prompt.token_ids.tolist(), media)
+    with torch.no_grad():
+        output = vlm.reference.generate(
+            **inputs, max_new_tokens=NUM_TOKENS, min_new_tokens=NUM_TOKENS, do_sample=False, eos_token_id=None
+        )
+    assert answers == [output[0, len(prompt.token_ids) :].tolist()] * 2
+
+
+def report(what, share):
+    """Nobody watches."""
+
+
+@asynccontextmanager
+async def aclosing_worker(worker):
+    try:
+        yield worker
+    finally:
+        await worker.aclose()
+
+
+async def tokens_of(worker, request):
+    found = []
+    async for event in worker.generate(request):
+        if isinstance(event, TokenEvent):
+            found += event.token_ids
+    return found
