@@ -11,7 +11,9 @@ import numpy as np
 import pytest
 import torch
 
+from chiasm.media.prepare.qwen_video import QwenVideoPreparer
 from chiasm.media.video.sampling import SamplingRule, sampled_indices
+from chiasm.protocol.media import VideoSample
 
 
 def their_function(family):
@@ -54,3 +56,40 @@ def test_frames_are_those_of_the_reference(family, spread):
         assert len(expected) - len(ours) in (0, 1)
         num_compared += 1
     assert num_compared > 200
+
+
+def their_size(family):
+    """`resize` of a processor module, made to return the (width, height) that it would resize to."""
+    path = Path(find_spec(f"transformers.models.{family}").origin).parent / f"video_processing_{family}.py"
+    functions = [n for n in ast.walk(ast.parse(path.read_text("utf-8"))) if isinstance(n, ast.FunctionDef)]
+    chosen = {name: next(n for n in functions if n.name == name) for name in ("smart_resize", "resize")}
+    for function in chosen.values():
+        function.returns = None
+        for argument in function.args.args:
+            argument.annotation = None
+    parent = SimpleNamespace(resize=lambda image, size, resample: (size.width, size.height))
+    names = {"math": math, "SizeDict": SimpleNamespace, "super": lambda: parent}
+    exec(compile(ast.Module([*chosen.values()], []), str(path), "exec"), names)
+    return names["resize"]
+
+
+@pytest.mark.parametrize("capped", [False, True])
+@pytest.mark.parametrize("family", ["qwen2_vl", "qwen3_vl"])
+def test_frames_have_the_size_of_the_reference(family, capped):
+    resize, rng = their_size(family), random.Random(5)
+    for _ in range(400):
+        least = rng.choice([32 * 32, 128 * 28 * 28])
+        size = {"shortest_edge": least, "longest_edge": least * rng.choice([4, 60, 700])}
+        ours = QwenVideoPreparer({"size": size, "cap_pixels_per_frame": capped}, is_qwen3=family == "qwen3_vl")
+        width, height, number = rng.randint(8, 2000), rng.randint(30, 1500), rng.randint(2, 200)
+        sample = VideoSample(num_frames=number, fps=24.0, indices=tuple(range(number)))
+        wanted = resize(
+            SimpleNamespace(max_video_tokens=ours.settings["max_video_tokens"]),
+            SimpleNamespace(shape=(1, number, 3, height, width)),
+            SimpleNamespace(**size),
+            3,
+            28 if family == "qwen2_vl" else 32,
+            2,
+            capped,
+        )
+        assert ours.plan(width, height, sample).resized == wanted, (size, width, height, number)
