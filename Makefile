@@ -66,9 +66,10 @@ else
 	$(BIN)/python -m benchmarks render
 endif
 
-docs: ## Regenerate docs/reference
-	@scripts/venv embedded test check
+docs: ## Regenerate docs/reference, and build the site into build/site; fails for links that lead nowhere
+	@scripts/venv embedded,docs test check
 	$(BIN)/python tools/reference_pages.py
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
 
 clean: ## Remove caches and build leftovers, keep .venv
 	rm -rf build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
