@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterable, Iterator
+from itertools import pairwise
 
 import msgspec
 
@@ -58,6 +59,8 @@ def _video(
     header = read_video_header(data, settings)
     if header.num_frames != sample.num_frames or sample.indices[-1] >= header.num_frames:
         raise MediaDecodeError(f"The video has {header.num_frames} frames, announced were {sample.num_frames}")
+    if any(after <= before for before, after in pairwise(sample.indices)):
+        raise MediaDecodeError("The frames that are meant of the video are not in rising order")
     frames = clock.timed(decoded_frames(data, header, sample.indices))
     prepared = videos.prepare(_upright(frames, announced), plan)
     ended = time.perf_counter()

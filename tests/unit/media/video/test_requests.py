@@ -138,5 +138,9 @@ async def test_bytes_other_than_announced_are_refused(preparer):
     other = msgspec.structs.replace(item, video=msgspec.structs.replace(item.video, num_frames=10))
     with pytest.raises(MediaDecodeError, match="announced"):
         await prepared(preparer, other)
+    for indices in ((0, 0, 3), (3, 1)):
+        unordered = msgspec.structs.replace(item, video=msgspec.structs.replace(item.video, indices=indices))
+        with pytest.raises(MediaDecodeError, match="rising"):
+            await prepared(preparer, unordered)
     with pytest.raises(MediaDecodeError, match="header"):
         await prepared(preparer, msgspec.structs.replace(item, width=64))

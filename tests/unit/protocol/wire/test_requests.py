@@ -4,6 +4,7 @@ import base64
 import json
 from contextlib import suppress
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -19,7 +20,7 @@ from chiasm.protocol.generation import (
     TokensPrompt,
 )
 from chiasm.protocol.kv import KvHandle, KvMetadata
-from chiasm.protocol.media import EmbeddingHandle, EmbeddingMetadata, InlineSource, MediaItem, SpoolSource
+from chiasm.protocol.media import EmbeddingHandle, EmbeddingMetadata, InlineSource, MediaItem, SpoolSource, VideoSample
 from chiasm.protocol.wire import CHAT_PATH, TEXT_PATH, decode_request, encode_request
 from chiasm.protocol.worker import EncodeRequest
 from tests.unit.protocol.wire import strategies as wire
@@ -105,6 +106,34 @@ def test_the_base64_of_pictures_is_not_copied_into_the_body():
 def test_a_spooled_picture_is_a_name():
     body = body_of(chat(ItemPart(0), items=(item(SpoolSource("0f-3a", 1234)),)))
     assert body["messages"][0]["content"][0]["image_url"] == {"url": "chiasm-spool:1234/0f-3a"}
+
+
+def video(source):
+    sample = VideoSample(num_frames=48, fps=24.0, indices=(0, 24))
+    return msgspec.structs.replace(item(source), kind="video", format="mp4", video=sample)
+
+
+def test_a_video_is_said_in_vllms_form_with_what_was_sampled():
+    body = body_of(chat(ItemPart(0), items=(video(SpoolSource("0f-3a", 1234)),)))
+    [part] = body["messages"][0]["content"]
+    assert part == {"type": "video_url", "video_url": {"url": "chiasm-spool:1234/0f-3a"}, "uuid": IDENTITY}
+    assert body["chiasm"]["items"][0]["video"] == {"num_frames": 48, "fps": 24.0, "indices": [0, 24]}
+    metadata = msgspec.structs.replace(HANDLE.metadata, kind="video", grid_thw=(2, 16, 16), second_per_grid_s=1.5)
+    body = body_of(chat(ItemPart(0), items=(video(msgspec.structs.replace(HANDLE, metadata=metadata)),)))
+    told = {"video_grid_thw": [2, 16, 16], "second_per_grid_ts": 1.5}
+    assert body["messages"][0]["content"][0] == {"type": "video_embeds", "video_embeds": told, "uuid": IDENTITY}
+    assert body["ec_transfer_params"][IDENTITY]["metadata"] == told
+
+
+@pytest.mark.parametrize("changed", [{"kind": "image"}, {"video": None}, {"kind": "image", "video": None}])
+def test_part_and_description_are_of_one_kind(changed):
+    body = body_of(chat(ItemPart(0), items=(video(InlineSource(b"mp4!")),)))
+    described = body["chiasm"]["items"][0]
+    for name, value in changed.items():
+        described[name] = value
+    with pytest.raises(InvalidRequestError) as caught:
+        decode_request(CHAT_PATH, json.dumps(body).encode())
+    assert caught.value.item == 0
 
 
 def test_a_single_text_is_a_string_since_templates_join_parts_with_line_breaks():

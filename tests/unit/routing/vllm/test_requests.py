@@ -7,9 +7,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from chiasm.errors import EngineError, InvalidRequestError, MediaFetchError
+from chiasm.errors import EngineError, InvalidRequestError, MediaFetchError, UnsupportedMediaError
 from chiasm.protocol.generation import GenerateRequest, SamplingParams, TextPrompt, TokensPrompt
-from chiasm.protocol.media import SpoolSource
+from chiasm.protocol.media import SpoolSource, VideoSample
 from chiasm.protocol.worker import EncodeRequest
 from chiasm.routing.vllm.handles import handles_of
 from chiasm.routing.vllm.requests import CallWriter
@@ -177,3 +177,13 @@ def test_what_cannot_be_said_is_a_request_error():
         body_of(chat("x", sampling={"json_schema": "{"}))
     with pytest.raises(InvalidRequestError):
         body_of(chat("\ud800"))
+
+
+def test_videos_are_refused_with_their_item():
+    sample = VideoSample(num_frames=8, fps=24.0, indices=(0, 4))
+    shown = msgspec.structs.replace(picture(), kind="video", video=sample)
+    with pytest.raises(UnsupportedMediaError, match="vLLM") as caught:
+        model().num_visual_tokens(chat(0, 1, items=(picture(), shown)))
+    assert caught.value.item == 1
+    with pytest.raises(UnsupportedMediaError, match="vLLM"):
+        model().plan(shown)
