@@ -1,13 +1,15 @@
 """A real model behind keys: what a tenant has asked serves that tenant, and counters show no trace of it to another."""
 
 import json
+import time
+import urllib.error
 import urllib.request
 
 import pytest
 
 from chiasm.launch.local import background_server
 from chiasm.settings import resolve
-from chiasm.tenancy.edit import new_key
+from chiasm.tenancy.edit import new_key, revoke_key
 from tests.e2e.served import ask, picture
 
 pytestmark = pytest.mark.timeout(180)
@@ -78,3 +80,25 @@ def test_a_deleted_tenant_begins_from_nothing(server, keys, asked):
         assert json.load(answer)["complete"]
     assert asked("acme", parts)[1] == 0
     assert asked("other", parts)[1] > 0
+
+
+def test_a_running_server_takes_a_new_key_and_drops_a_revoked_one(server, keys_file):
+    key = new_key(keys_file, "acme", ["infer"])
+
+    def status():
+        request = urllib.request.Request(f"{server.address}/v1/models", headers={"Authorization": f"Bearer {key}"})
+        try:
+            with urllib.request.urlopen(request, timeout=60) as answer:
+                return answer.status
+        except urllib.error.HTTPError as error:
+            return error.code
+
+    def until(wanted):
+        deadline_s = time.monotonic() + 30
+        while (found := status()) != wanted:
+            assert time.monotonic() < deadline_s, found
+            time.sleep(0.1)
+
+    until(200)
+    revoke_key(keys_file, key.split("-")[1])
+    until(401)
