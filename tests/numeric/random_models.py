@@ -31,7 +31,8 @@ CHAT_TEMPLATE = (
     "{%- if m.content is string %}{{ m.content }}"
     "{%- else %}{%- for c in m.content %}"
     "{%- if c.type == 'text' %}{{ c.text }}"
-    "{%- elif c.type == 'video' %}{{ 'PLACEHOLDER'.replace('image_pad', 'video_pad') }}{%- else %}{{ 'PLACEHOLDER' }}{%- endif %}"
+    "{%- elif c.type == 'video' %}{{ 'PLACEHOLDER'.replace('image_pad', 'video_pad') }}"
+    "{%- else %}{{ 'PLACEHOLDER' }}{%- endif %}"
     "{%- endfor %}{%- endif %}{{ '<|im_end|>\n' }}{%- endfor %}"
     "{%- if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{%- endif %}"
 )
