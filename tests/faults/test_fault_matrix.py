@@ -5,7 +5,7 @@ import pytest
 from chiasm.faults.matrix import AFTERWARDS, chosen, run_matrix
 from chiasm.settings import resolve
 
-IN_PROCESS = ("embedding", "metadata", "kv", "client")
+IN_PROCESS = ("embedding", "late", "metadata", "kv", "client")
 KILLS = ("encoder-killed-in-transfer", "prefill-killed", "decode-killed-in-stream")
 
 pytestmark = pytest.mark.timeout(900)

@@ -9,7 +9,7 @@ import msgspec
 from chiasm.errors import InvalidSettingError, UnsupportedModelError
 from chiasm.faults.idle import offered_by, what_stays
 from chiasm.faults.rig import Rig, Topology, reference, rig, with_fleet
-from chiasm.faults.scenarios import clients, embeddings, kills, kv, metadata
+from chiasm.faults.scenarios import clients, embeddings, kills, kv, late, metadata
 from chiasm.faults.scenarios.base import SPLIT, Scenario
 from chiasm.faults.trial import References, Trials
 from chiasm.faults.verdict import Verdict
@@ -18,6 +18,7 @@ from chiasm.settings import Settings
 
 SCENARIOS: tuple[Scenario, ...] = (
     *embeddings.SCENARIOS,
+    *late.SCENARIOS,
     *metadata.SCENARIOS,
     *kv.SCENARIOS,
     *clients.SCENARIOS,
@@ -37,8 +38,8 @@ _COUNTS: dict[tuple[str, bool], dict[str, int]] = {
 """Workers by topology and whether they are processes: two of those that a fault of the group takes away."""
 
 Trial = tuple[Topology, Scenario]
-_Fleet = tuple[Topology, bool, str]
-"""Topology, whether workers are processes, `routing.local_encode`."""
+_Fleet = tuple[Topology, bool, str, str]
+"""Topology, whether workers are processes, `routing.local_encode` and `routing.overlap`."""
 OnTrial = Callable[[str, str], None]
 """Told the fault and the topology before each trial."""
 
@@ -76,7 +77,7 @@ async def run_matrix(trials: Iterable[Trial], settings: Settings, on_trial: OnTr
         references = References(await lasting.enter_async_context(reference(settings, _ignore)))
         waiting: list[tuple[str, Rig]] = []
         for fleet, scenarios in _by_fleet(trials):
-            topology, in_processes, _ = fleet
+            topology, in_processes, *_ = fleet
             on_trial("starting workers", topology)
             async with AsyncExitStack() as own:
                 opening = rig(_settings_of(fleet, settings), _ignore, in_processes=in_processes)
@@ -103,7 +104,7 @@ async def _afterwards(topology: str, fleet: Rig) -> Verdict:
 
 def _fleet_of(trial: Trial) -> _Fleet:
     topology, scenario = trial
-    return topology, scenario.needs_processes, scenario.local_encode
+    return topology, scenario.needs_processes, scenario.local_encode, scenario.overlap
 
 
 def _by_fleet(trials: Iterable[Trial]) -> list[tuple[_Fleet, list[Scenario]]]:
@@ -114,8 +115,8 @@ def _by_fleet(trials: Iterable[Trial]) -> list[tuple[_Fleet, list[Scenario]]]:
 
 def _settings_of(fleet: _Fleet, settings: Settings) -> Settings:
     """Workers to be killed move tensors over TCP in one topology: there a producer's death can end a transfer."""
-    topology, in_processes, local_encode = fleet
-    made = with_fleet(settings, topology, local_encode=local_encode, **_COUNTS[topology, in_processes])
+    topology, in_processes, local_encode, overlap = fleet
+    made = with_fleet(settings, topology, local_encode=local_encode, overlap=overlap, **_COUNTS[topology, in_processes])
     if in_processes and topology == "e-pd":
         made = msgspec.structs.replace(made, transfer=msgspec.structs.replace(made.transfer, connector="tcp"))
     return made

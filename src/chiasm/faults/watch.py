@@ -1,6 +1,6 @@
 """The wrappers through which faults come in: around transports, and around workers as the router sees them."""
 
-from collections.abc import AsyncGenerator, Collection, Iterator
+from collections.abc import AsyncGenerator, Collection, Iterable, Iterator
 from contextlib import aclosing, contextmanager
 from typing import Any, cast
 
@@ -41,8 +41,12 @@ class Watch:
 
     def fault_for(self, items: Collection[MediaItem]) -> Fault | None:
         """The fault that a call about these items is to meet."""
+        return self.fault_about(item.identity for item in items)
+
+    def fault_about(self, identities: Iterable[str]) -> Fault | None:
+        """The fault that a call about pictures with these identities is to meet."""
         known = self._identities
-        is_target = known is None or any(item.identity in known for item in items)
+        is_target = known is None or any(identity in known for identity in identities)
         return self.fault if is_target else None
 
     def noted(self, address: str, key: str) -> str:
@@ -144,6 +148,12 @@ class WatchedWorker:
 
     async def supply(self, request: SupplyRequest) -> None:
         """See `LateWorker`."""
+        fault = self._watch.fault_about(handle.metadata.identity for handle in request.handles.values())
+        if fault is not None:
+            changed = await fault.supplied(self._name, request)
+            if changed is None:
+                return
+            request = changed
         await cast("LateWorker", self._inner).supply(request)
 
     async def aclose(self) -> None:

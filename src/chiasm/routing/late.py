@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import cast
 
-from chiasm.errors import ChiasmError
+from chiasm.errors import ChiasmError, EngineDeadError, HandleExpiredError
 from chiasm.observability.receipt import Span
 from chiasm.protocol.worker import LateWorker, SupplyRequest
 from chiasm.routing.fan_out import FanOut
@@ -29,7 +29,9 @@ class Late:
         self._pictures = pictures
         self._groups = groups
         self._task: asyncio.Task[None] | None = None
+        self._supplying: asyncio.Future[None] | None = None
         self._is_ended = False
+        self._has_call_ended = False
         self.identities = frozenset(identity for group in groups for identity in group.identities)
         self.has_failed = False
 
@@ -44,7 +46,10 @@ class Late:
         return self._fan_out.spans
 
     async def outcome(self) -> None:
-        """Wait until the encoders are through. Raises where what failed leaves the ladder no further step."""
+        """The call has failed: wait for the encoders. Raises where what failed leaves the ladder no further step."""
+        self._has_call_ended = True
+        if self._supplying is not None:
+            self._supplying.cancel()
         if self._task is not None and not self._is_ended:
             await self._task
 
@@ -61,15 +66,23 @@ class Late:
             nonlocal is_open
             if not is_good:
                 self.has_failed = self.has_failed or is_open
-            is_open = is_open and is_good and await self._supply(member, call_id, pictures)
-            if not is_open:
-                patience.end()
+            is_open = is_open and is_good
+            try:
+                if is_open:
+                    await self._supply(member, call_id, pictures)
+                else:
+                    patience.end()
+            except ChiasmError as error:
+                is_open = False
+                patience.end(_as_lost(member, error))
 
         await self._fan_out.run(self._groups, landed)
         if is_open:
             patience.restart(limit_s)
 
-    async def _supply(self, member: Member, call_id: str, pictures: Mapping[str, int]) -> bool:
+    async def _supply(self, member: Member, call_id: str, pictures: Mapping[str, int]) -> None:
+        if self._has_call_ended:
+            return
         handles = {
             position: handle
             for identity in pictures
@@ -77,11 +90,20 @@ class Late:
             for position in self._pictures.positions[identity]
         }
         request = SupplyRequest(request_id=call_id, handles=handles, timeout_s=_SUPPLY_TIMEOUT_S)
+        self._supplying = asyncio.ensure_future(cast("LateWorker", member.worker).supply(request))
         try:
-            await cast("LateWorker", member.worker).supply(request)
-        except ChiasmError:
-            return False
-        return True
+            await asyncio.wait([self._supplying])
+        finally:
+            self._supplying.cancel()  # harmless when it is over
+        if not self._supplying.cancelled():
+            self._supplying.result()
+
+
+def _as_lost(member: Member, error: ChiasmError) -> ChiasmError:
+    """What a worker that is up does not take is as good as lost on the way, and is made again."""
+    if isinstance(error, EngineDeadError):
+        return error
+    return HandleExpiredError(f"Worker '{member.name}' did not take an embedding: {error.code}")
 
 
 def _heard(task: "asyncio.Task[None]") -> None:

@@ -32,6 +32,7 @@ class Patience:
         self._task: asyncio.Task[object] | None = None
         self._num_cancels = 0
         self._is_over = False
+        self._reason: ChiasmError | None = None
         self._timer = asyncio.get_running_loop().call_later(max(limit_s, 0.0), self.end)
         worker.waits.add(self)
         worker.touch()
@@ -42,10 +43,10 @@ class Patience:
         self._timer.cancel()
         self._timer = asyncio.get_running_loop().call_later(max(limit_s, 0.0), self.end)
 
-    def end(self) -> None:
-        """Let the present wait, or else the next one, fail now."""
+    def end(self, reason: ChiasmError | None = None) -> None:
+        """Let the present wait, or else the next one, fail now; with `reason`, when there is one."""
         if not self._is_over:
-            self._is_over = True
+            self._is_over, self._reason = True, reason
             if self._task is not None:
                 self._task.cancel()
 
@@ -74,6 +75,8 @@ class Patience:
 
     def _error(self) -> ChiasmError:
         name, reason = self._worker.name, self._worker.reason
+        if self._reason is not None:
+            return self._reason
         if reason:
             return EngineDeadError(f"Worker '{name}' went down: {reason}")
         return DeadlineExceededError(f"Worker '{name}' did not answer within {self._limit_s:.3g} s")

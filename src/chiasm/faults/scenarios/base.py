@@ -12,7 +12,7 @@ from chiasm.faults.fault import Fault, Processes, Tensor, TransportFault
 from chiasm.faults.rig import Topology
 
 SPLIT: tuple[Topology, ...] = ("e-pd", "e-p-d", "auto")
-Group = Literal["embedding", "metadata", "kv", "client", "kill"]
+Group = Literal["embedding", "late", "metadata", "kv", "client", "kill"]
 
 
 class Scenario(msgspec.Struct, frozen=True, kw_only=True):
@@ -28,6 +28,7 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
         timeout_s: The target's deadline.
         is_picture_first: Both neighbours are past their first tokens before the target comes.
         local_encode: As in `routing.local_encode`.
+        overlap: As in `routing.overlap`.
         shows_slow_url: The target's picture is a URL that never ends.
         shares_picture: Another request shows the target's picture, and must not notice.
     """
@@ -45,6 +46,7 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
     timeout_s: float = 60.0
     is_picture_first: bool = False
     local_encode: Literal["fallback", "never"] = "fallback"
+    overlap: Literal["auto", "always"] = "auto"
     shows_slow_url: bool = False
     shares_picture: bool = False
 
