@@ -10,6 +10,7 @@ import torch
 from chiasm.connectors.base import EmbeddingConnector, ExpectedEmbedding
 from chiasm.engines.embedded.buffers import bytes_tensor
 from chiasm.engines.embedded.core import EngineCore
+from chiasm.engines.embedded.decoder.base import Decoder
 from chiasm.engines.embedded.decoder.registry import make_decoder
 from chiasm.engines.embedded.families.base import Family, LoadedModel
 from chiasm.engines.embedded.output.stream import OutputStream
@@ -66,15 +67,7 @@ class LanguageStages:
             pack_weights=settings.pack_weights,
             threads=settings.threads,
         )
-        self.core = EngineCore(
-            self.decoder,
-            num_slots=settings.max_running,
-            max_tokens=self.max_tokens,
-            max_step_tokens=settings.max_step_tokens,
-            max_waiting=settings.max_waiting,
-            prefix_cache_bytes=settings.prefix_cache_bytes,
-            budget=StepBudget(settings.max_media_step_s),
-        )
+        self.core = _core(settings, self.decoder, self.max_tokens)
         self._embedding_width = self.decoder.hidden_size * (1 + family.num_deepstack_levels)
         self.planner = Planner(
             family, self._renderer, self.decoder.rotary, model_revision=revision, max_tokens=self.max_tokens
@@ -137,6 +130,18 @@ class LanguageStages:
             output = OutputStream(choice, params, tokenizer, tokenizer.eos_token_ids)
             result.append(Sequence(scheduled, prompt, tensors, sampler, output, sink))
         return result
+
+
+def _core(settings: EngineSettings, decoder: Decoder, max_tokens: int) -> EngineCore:
+    return EngineCore(
+        decoder,
+        num_slots=settings.max_running,
+        max_tokens=max_tokens,
+        max_step_tokens=settings.max_step_tokens,
+        max_waiting=settings.max_waiting,
+        prefix_cache_bytes=settings.prefix_cache_bytes,
+        budget=StepBudget(settings.max_media_step_s),
+    )
 
 
 def context_tokens(settings: EngineSettings, model: LoadedModel) -> int:

@@ -83,6 +83,6 @@ def rebuilt(detail: FaultDetail, status: int = 500) -> ChiasmError:
         kind = EngineDeadError
     else:
         kind = _BY_STATUS.get(detail.code if isinstance(detail.code, int) else status, EngineError)
-    if kind is OverloadedError:
-        return OverloadedError(message, retry_after_s=detail.retry_after_s or 1, hint=detail.hint)
+    if issubclass(kind, OverloadedError):
+        return kind(message, retry_after_s=detail.retry_after_s or 1, hint=detail.hint)
     return kind(message, hint=detail.hint, param=detail.param, item=detail.item)
