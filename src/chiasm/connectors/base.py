@@ -1,5 +1,6 @@
 """The embedding connector's two sides, and the checks that stand between them."""
 
+from collections.abc import Mapping
 from math import prod
 from typing import Protocol
 
@@ -173,7 +174,7 @@ def check_kv(metadata: KvMetadata, data: Buffer, expected: ExpectedKv) -> None:
 
 
 def _check(
-    what: str, announced: dict[str, tuple[object, object]], metadata: EmbeddingMetadata | KvMetadata, data: Buffer
+    what: str, announced: Mapping[str, tuple[object, object]], metadata: EmbeddingMetadata | KvMetadata, data: Buffer
 ) -> None:
     """Raise at the first pair (found, wanted) that differs, then at the first thing wrong with the bytes."""
     algorithm, _, _ = metadata.checksum.partition(":")
@@ -182,7 +183,7 @@ def _check(
         "bytes": (memoryview(data).nbytes, num_bytes),
         "checksum algorithm": (algorithm, CHECKSUM_ALGORITHM),
     }
-    for name, (found, wanted) in (announced | of_bytes).items():
+    for name, (found, wanted) in {**announced, **of_bytes}.items():
         if found != wanted:
             raise LayoutMismatchError(f"{what}: {name} is {found}, expected {wanted}")
     if checksum(data) != metadata.checksum:

@@ -141,8 +141,8 @@ class EngineSettings(Section, frozen=True, kw_only=True):
         float,
         Meta(
             gt=0,
-            description="Time of a step that computes prompts with pictures while texts come, by what steps took lately. "
-            "Steps get twice their fixed cost in any case.",
+            description="Time of a step that computes prompts with pictures while texts come, by what steps took "
+            "lately. Steps get twice their fixed cost in any case.",
         ),
     ] = 0.005
     prefix_cache_bytes: Annotated[int, Meta(ge=0, description="KV kept for prompts with the same start; 0: none.")] = (

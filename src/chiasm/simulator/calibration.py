@@ -59,6 +59,8 @@ class Calibration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         kv_transfer: A prompt's keys and values from prefill to decode; units are tokens.
         interference: Of what shares a device or a process; None: not measured.
         encoder_factor: Time of an encoder apart, relative to `encode`: 2 is half as fast.
+        encode_parts: A batch beside steps is computed in so many parts, between which a text's prompt may be: the
+            layers of a tower that can pause, else 1.
         media_threads: Pictures prepared at once in one worker.
         text_waits_for_media: Whether requests without pictures go through the media threads' queue too.
         kv_tokens: Tokens of context that one engine holds; 0 is no limit.
@@ -82,6 +84,7 @@ class Calibration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     max_step_tokens: Annotated[int, Meta(ge=1)] = 512
     max_media_step_s: Annotated[float, Meta(gt=0)] = 0.005
     max_encode_tokens: Annotated[int, Meta(ge=1)] = 1024
+    encode_parts: Annotated[int, Meta(ge=1)] = 1
     kv_tokens: Annotated[int, Meta(ge=0)] = 0
 
     def prefill_s(self, num_tokens: int, num_prompts: int = 1) -> float:

@@ -7,12 +7,14 @@ and not by token.
 import math
 from collections import deque
 from collections.abc import Generator
+from dataclasses import dataclass
 from heapq import heappop, heappush
 from itertools import count
 from typing import Any
 
 import simpy
 
+from chiasm.scheduling.encode_line import EncodeLine
 from chiasm.scheduling.scheduler import Scheduler, Step
 from chiasm.scheduling.scheduler import Sequence as Scheduled
 from chiasm.scheduling.step_budget import StepBudget
@@ -25,6 +27,15 @@ Process = Generator[simpy.Event, Any, None]
 
 _MAX_WAITING = 1_000_000
 """Of the scheduler. A simulation bounds its requests itself, and overload is a result."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Picture:
+    """One that waits for the tower; see `Encodable`."""
+
+    owner: str
+    num_embeddings: int
+    done: simpy.Event
 
 
 class Generation:
@@ -96,7 +107,7 @@ class Engine:
         self._keys = count()
         self._open: dict[int, Generation] = {}
         self._outside: deque[Generation] = deque()  # those for which there is no room yet
-        self._pictures: deque[tuple[int, simpy.Event]] = deque()
+        self._pictures: EncodeLine[_Picture] = EncodeLine()
         self._ends: list[tuple[int, int]] = []  # (step at which a generation ends, its key)
         self._num_steps = 0
         self._num_held_tokens = 0  # promised to generations that have begun
@@ -115,10 +126,10 @@ class Engine:
         self._outside.append(generation)
         self._awake()
 
-    def encode(self, num_tokens: int) -> simpy.Event:
-        """Queue a picture; the event happens when its embedding is there."""
+    def encode(self, owner: str, num_tokens: int) -> simpy.Event:
+        """Queue a picture of a request; the event happens when its embedding is there."""
         done = self._env.event()
-        self._pictures.append((num_tokens, done))
+        self._pictures.add(_Picture(owner, num_tokens, done))
         self._awake()
         return done
 
@@ -148,23 +159,26 @@ class Engine:
             yield from self._decode(step)
 
     def _encode_batch(self) -> Process:
-        batch: list[simpy.Event] = []
-        num_tokens = 0
-        while self._pictures and (not batch or num_tokens + self._pictures[0][0] <= self._costs.max_encode_tokens):
-            tokens, done = self._pictures.popleft()
-            batch.append(done)
-            num_tokens += tokens
-        seconds = self._costs.encode.at(num_tokens)
+        batch = self._pictures.take(self._costs.max_encode_tokens)
+        seconds = self._costs.encode.at(sum(picture.num_embeddings for picture in batch))
         if self._is_apart:
             seconds *= self._costs.encoder_factor * self._device.encode_factor()
             with self._device.encoding():
                 yield self._env.timeout(seconds)
         else:
-            with self._device.computing():
-                yield self._env.timeout(seconds)
+            yield from self._encode_in_parts(seconds)
         self._busy.add("encode", seconds)
-        for done in batch:
-            done.succeed()
+        for picture in batch:
+            picture.done.succeed()
+
+    def _encode_in_parts(self, seconds: float) -> Process:
+        num_parts = self._costs.encode_parts
+        for part in range(num_parts):
+            self._let_in()
+            if part and self._turns.may_interrupt(self._scheduler.demand):
+                yield from self._step()
+            with self._device.computing():
+                yield self._env.timeout(seconds / num_parts)
 
     def _let_in(self) -> None:
         """Give generations to the scheduler as far as their whole context has room."""

@@ -132,7 +132,7 @@ class Front:
         member, start_s = self.fleet.get(group.worker), self._env.now
         work_s = sum(self._known.encode_s(group.worker, one.num_pixels) for one in chosen)
         with member.encoding.work(work_s):
-            yield from self._workers[group.worker].encode(chosen)
+            yield from self._workers[group.worker].encode(chosen, str(request.number))
         self._note(group.worker, "encode", start_s, request)
         for picture in chosen:
             self.fleet.embeddings.offered(picture.identity, _ON_OFFER, group.worker)
@@ -152,7 +152,7 @@ class Front:
             if local:
                 encode_s = sum(self._known.encode_s(plan.prefill, one.num_pixels) for one in local)
                 load.enter_context(member.encoding.work(encode_s))
-                yield from worker.encode(local)
+                yield from worker.encode(local, str(request.number))
                 self._note(plan.prefill, "encode", start_s, request)
             elif self._truth.text_waits_for_media and "encode" in worker.info.roles:
                 yield from worker.pass_media_queue()

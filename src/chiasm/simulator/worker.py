@@ -43,9 +43,9 @@ class SimulatedWorker:
             started_at_unix_s=0.0,
         )
 
-    def encode(self, pictures: Sequence[Picture]) -> Process:
+    def encode(self, pictures: Sequence[Picture], owner: str) -> Process:
         """From bytes to embeddings: prepared side by side, encoded in batches with whatever else waits."""
-        yield self._env.all_of([self._env.process(self._encode_one(picture)) for picture in pictures])
+        yield self._env.all_of([self._env.process(self._encode_one(picture, owner)) for picture in pictures])
 
     def pass_media_queue(self) -> Process:
         """Wait for a media thread and do nothing there, as text does where both share a front."""
@@ -64,7 +64,7 @@ class SimulatedWorker:
         self.engine.submit(generation)
         return generation
 
-    def _encode_one(self, picture: Picture) -> Process:
+    def _encode_one(self, picture: Picture, owner: str) -> Process:
         with self._media.request() as thread:
             yield thread
             seconds = self._costs.media.at(picture.num_pixels)
@@ -73,4 +73,4 @@ class SimulatedWorker:
             yield self._env.timeout(seconds)
             self.engine.num_media -= 1
             self.busy.add("media", seconds)
-        yield self.engine.encode(picture.num_tokens)
+        yield self.engine.encode(owner, picture.num_tokens)

@@ -1,3 +1,4 @@
+import msgspec
 import pytest
 import simpy
 
@@ -40,7 +41,7 @@ class Bench:
     def encode(self, name, at_s, num_tokens):
         def later():
             yield self.env.timeout(at_s)
-            self.note(name, self.engine.encode(num_tokens))
+            self.note(name, self.engine.encode(name, num_tokens))
 
         self.env.process(later())
 
@@ -125,6 +126,31 @@ def test_pictures_go_in_batches_up_to_the_budget():
     assert times["a"] == times["b"] == pytest.approx(0.02 + 0.08)
     assert times["c"] == pytest.approx(0.10 + 0.06)
     assert times["large"] == pytest.approx(0.16 + 0.42)
+
+
+def test_one_picture_does_not_wait_for_all_of_another_request():
+    bench = Bench(Calibration(encode=Cost(fixed_s=0.02), max_encode_tokens=1), is_apart=True)
+    for number in range(4):
+        bench.env.process(_note_later(bench, "large", f"large {number}"))
+    bench.env.process(_note_later(bench, "small", "small"))
+    times = bench.run()
+    assert times["small"] == pytest.approx(0.02)
+    assert max(times.values()) == pytest.approx(0.10)
+
+
+def _note_later(bench, owner, name):
+    yield bench.env.timeout(0.0)
+    bench.note(name, bench.engine.encode(owner, 64))
+
+
+@pytest.mark.parametrize(("parts", "expected_s"), [(1, 0.040 + 0.060), (10, 0.012 + 0.060)])
+def test_a_text_waits_for_a_part_of_a_batch(parts, expected_s):
+    costs = msgspec.structs.replace(COSTS, encode=Cost(fixed_s=0.040), encode_parts=parts)
+    bench = Bench(costs)
+    bench.encode("picture", 0.0, 64)
+    bench.generate("text", 0.0101, 50, 1)
+    assert bench.run()["text.first"] == pytest.approx(expected_s)
+    assert bench.run()["picture"] == pytest.approx(0.040 if parts == 1 else 0.040 + 0.060)
 
 
 def test_an_encoder_apart_is_as_slow_as_it_is_said_to_be():
