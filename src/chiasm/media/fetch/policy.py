@@ -75,9 +75,13 @@ class UrlPolicy:
         """
         _check_text(location)  # before joining, which would quietly drop tabs and an empty fragment
         try:
+            parts = urlsplit(location)
             joined = urljoin(url.origin + url.target, location)
         except ValueError:
             raise MediaRefusedError("The redirect's host is malformed") from None
+        if not parts.netloc and (parts.scheme or location.startswith("//")):
+            # `http:///there` and `http:there` are paths to this parser, and hosts to others.
+            raise MediaRefusedError("The redirect names no host where one belongs")
         target = self.check(joined)
         if (url.scheme, target.scheme) == ("https", "http"):
             raise MediaRefusedError("The redirect leads from https to http")
