@@ -16,6 +16,7 @@ COMMANDS = {
     "noisy_neighbour": "time to first token of a tenant beside another that floods the server",
     "pooling": "pairs a second of a reranker, against transformers, sentence-transformers, infinity-emb and vLLM",
     "simulator_scale": "a million simulated requests over a thousand workers",
+    "simulator_reference": "the simulator fitted to some published numbers, held against the others",
     "video": "sampling frames of a video against reading it with OpenCV",
     "soak": "requests without end, with faults and clients that leave",
     "vllm_ec": "handing an embedding from one vLLM server to another, against vLLM's example connector",
