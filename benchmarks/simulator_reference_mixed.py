@@ -9,7 +9,7 @@ from chiasm.simulator.run import simulate
 from chiasm.simulator.traffic import RequestClass, Traffic
 
 _STEP_MS = 4.5
-_ROUNDS = 10
+_ROUNDS = 9
 _BASE = {
     "media_image_ms": 0.0,
     "media_token_ms": 0.0,
@@ -29,26 +29,36 @@ def text_reduction(reference: Mapping[str, Any]) -> dict[str, Any]:
     targets = {(one["topology"], one["metric"]): one["value"] for one in reference["records"]}
     mixed = reference["assumptions"]["mixed"]
     rows = [_at(rate, mixed, targets) for rate in mixed["rates_per_device"]]
+    afterwards = [_at(rate, mixed, targets) for rate in mixed["rates_tried_afterwards"]]
     kept = [row["reduction_pct"] for row in rows if row["is_fitted"]]
     published = targets["colocated", "text_ttft_reduction"]
     interval = [min(kept), max(kept)] if kept else None
     holds = interval is not None and interval[0] <= published <= interval[1]
-    return {"published_pct": published, "interval_pct": interval, "within": holds, "by_load": rows}
+    return {
+        "published_pct": published,
+        "interval_pct": interval,
+        "within": holds,
+        "by_load": rows,
+        "not_judged": afterwards,
+    }
 
 
 def _at(rate: float, mixed: Mapping[str, Any], targets: Mapping[tuple[str, str], float]) -> dict[str, Any]:
     """Each latency grows with one parameter: the prompt's cost, media work, its slowdown in an engine's process."""
     wanted = {name: targets["colocated", f"{name}_ttft"] for name in ("text", "image")}
-    prompt_ms = media_ms = 0.0
-    for _ in range(2):
-        prompt_ms = _solved(
-            lambda one, m=media_ms: _ttft(one, m, 1.0, "colocated", rate, mixed)["text"], wanted["text"], 200.0
-        )
-        media_ms = _solved(
-            lambda one, p=prompt_ms: _ttft(p, one, 1.0, "colocated", rate, mixed)["image"], wanted["image"], 400.0
-        )
     image_ms = targets["aggregated", "image_ttft"]
-    slowdown = _solved(lambda one: _ttft(prompt_ms, media_ms, one, "aggregated", rate, mixed)["image"], image_ms, 20.0)
+    at = {"prompt_ms": 0.0, "media_ms": 0.0, "slowdown": 1.0}
+
+    def solve(name: str, topology: str, kind: str, aim: float, high: float) -> None:
+        at[name] = _solved(
+            lambda one: _ttft(**at | {name: one}, topology=topology, rate=rate, mixed=mixed)[kind], aim, high
+        )
+
+    for _ in range(2):
+        solve("prompt_ms", "colocated", "text", wanted["text"], 200.0)
+        solve("media_ms", "colocated", "image", wanted["image"], 400.0)
+    solve("slowdown", "aggregated", "image", image_ms, 20.0)
+    prompt_ms, media_ms, slowdown = at.values()
     whole = _ttft(prompt_ms, media_ms, slowdown, "aggregated", rate, mixed)
     beside = _ttft(prompt_ms, media_ms, 1.0, "colocated", rate, mixed)
     pairs = ((beside["text"], wanted["text"]), (beside["image"], wanted["image"]), (whole["image"], image_ms))

@@ -143,7 +143,7 @@ def as_log(record: Mapping[str, Any], value: float) -> float:
     return float(np.log(max(1.0 - value / 100.0, 1e-6) if record["unit"] == "pct" else value))
 
 
-def fit(residuals: Callable[[Parameters], Vector], start: Parameters, rounds: int = 10) -> dict[str, float]:
+def fit(residuals: Callable[[Parameters], Vector], start: Parameters, rounds: int = 12) -> dict[str, float]:
     """Least squares by Levenberg and Marquardt over the parameters' logarithms, which keeps them positive."""
     names, at = list(start), np.log(np.array(list(start.values())))
     damping, error = 0.1, residuals(start)

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from benchmarks.simulator_reference import break_even, judged, kv_shares, load_reference, of_role, predicted
+from benchmarks.simulator_reference import break_even, judged, kv_shares, load_reference, of_role, predicted, verdicts
 from benchmarks.simulator_reference_model import START, Model, as_log, fit
 
 REFERENCE = load_reference()
@@ -86,3 +86,22 @@ def test_on_small_memory_only_the_largest_model_loses_its_room():
         (row["model"], row["memory_gb"]) for row in kv_shares(REFERENCE["assumptions"]) if row["colocation_rejected"]
     }
     assert rejected == {("Qwen3.5-27B", 80)}
+
+
+def _found(predicted_s, lengths):
+    row = {"unit": "s", "published": 1.0, "predicted": predicted_s}
+    variants = [{"fitted": [row], "held_out": [row], "verdict": {}, "break_even": one} for one in lengths]
+    mixed = {"interval_pct": None, "published_pct": 42.2, "within": False}
+    return {"variants": variants, "mixed": mixed, "kv": kv_shares(REFERENCE["assumptions"])}
+
+
+def test_the_break_even_interval_is_that_of_all_variants():
+    found = verdicts(_found(1.04, [(128.0, 256.0), (1024.0, 2048.0), None]), REFERENCE)
+    assert (found["fitted"]["within"], found["held_out_ratio_error_pct"]) == (True, [4.0])
+    assert found["break_even"] == {"interval": [128.0, None], "published": [256, 512], "within": True}
+    assert found["fit_step"] == {"rejected": ["Qwen3.5-27B"], "within": True}
+
+
+def test_a_break_even_that_is_elsewhere_and_a_bad_fit_are_said():
+    found = verdicts(_found(1.2, [(1024.0, 2048.0)]), REFERENCE)
+    assert (found["fitted"]["within"], found["break_even"]["within"]) == (False, False)
