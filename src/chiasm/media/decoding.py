@@ -33,7 +33,9 @@ class PictureDecoder:
     """
 
     def __init__(self, settings: MediaSettings) -> None:
-        self._decode: _Decode = ProcessPool(settings) if settings.decoder == "processes" else _Here(settings)
+        self._decode: _Decode = (
+            ProcessPool(settings, settings.decode_threads) if settings.decoder == "processes" else _Here(settings)
+        )
         self._pixels = PixelBudget(settings.max_decoding_pixels)
         self._pool = ThreadPoolExecutor(settings.decode_threads, thread_name_prefix="chiasm-decode")
         self.num_decoding = 0

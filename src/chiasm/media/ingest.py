@@ -9,6 +9,7 @@ import logging
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import nullcontext
+from functools import partial
 
 import msgspec
 
@@ -19,7 +20,8 @@ from chiasm.media.fetch.client import HttpFetcher
 from chiasm.media.fetch.files import read_file
 from chiasm.media.fetch.policy import HttpUrl, UrlPolicy
 from chiasm.media.fetch.resolver import Lookup, system_lookup
-from chiasm.media.inspect import Inspect, Inspected, inspect_picture, video_inspector
+from chiasm.media.inspect import Inspect, Inspected, inspect_picture, read_video_facts, video_inspector
+from chiasm.media.isolation.pool import ProcessPool
 from chiasm.media.item_errors import naming_item
 from chiasm.media.prepare.base import ImagePreparer
 from chiasm.media.prepare.items import video_preparer
@@ -56,7 +58,7 @@ class MediaIngest:
 
     Work that blocks or computes runs in `decode_threads` threads; what waits for them is bounded by the number of
     admitted requests. Without a preparer visual tokens are not limited. With a spool, which the caller closes, items
-    name files of it.
+    name files of it. With decoder processes, videos' headers are read there too: their library is the largest one.
     """
 
     def __init__(
@@ -73,6 +75,7 @@ class MediaIngest:
         self._policy = UrlPolicy(settings)
         self._fetcher = HttpFetcher(settings, self._policy, lookup)
         self._threads = Threads(settings.decode_threads, "chiasm-ingest")
+        self._processes = ProcessPool(settings, 0) if settings.decoder == "processes" else None
 
     def lease(self) -> SpoolLease | None:
         """Begin to hold media for one request, until it is closed; None where items carry their bytes."""
@@ -104,6 +107,7 @@ class MediaIngest:
             MediaError: One of the tree, with the item's index, its `param` and the cause.
             OverloadedError: The spool is full.
             DeadlineExceededError: The request's deadline passed.
+            EngineError: No decoder process could be started for a video.
         """
         wanted = self._distinct(references)
         counts = Counter(map(_key, references))
@@ -125,6 +129,8 @@ class MediaIngest:
         """Close connections and threads. Open `collect` calls should have ended."""
         await self._fetcher.aclose()
         self._threads.close()
+        if self._processes is not None:
+            self._processes.close()
 
     def _distinct(self, references: Sequence[MediaReference]) -> dict[_Key, _Wanted]:
         if len(references) > self._settings.max_items:
@@ -141,7 +147,8 @@ class MediaIngest:
 
     def _video_inspector(self, reference: MediaReference) -> Inspect:
         videos = None if self._preparer is None else video_preparer(self._preparer)
-        return video_inspector(reference, self._settings, videos)
+        read = partial(read_video_facts, settings=self._settings) if self._processes is None else self._processes.look
+        return video_inspector(reference, read, videos)
 
     async def _item(
         self, wanted: _Wanted, budget: RequestBudget, clock: StageClock | None, lease: SpoolLease | None

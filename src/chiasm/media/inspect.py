@@ -3,8 +3,10 @@
 import time
 from collections.abc import Callable
 from fractions import Fraction
+from typing import Annotated
 
 import msgspec
+from msgspec import Meta
 
 from chiasm.errors import MissingExtraError, UnsupportedMediaError
 from chiasm.media.identity import content_identity, video_identity
@@ -33,7 +35,18 @@ class Inspected(msgspec.Struct, frozen=True, kw_only=True):
     header: Header | None = None
 
 
+class VideoFacts(msgspec.Struct, frozen=True, kw_only=True, tag="video_facts"):
+    """What a video's headers and packets say. `width` and `height` are upright."""
+
+    container: Annotated[str, Meta(max_length=16)]
+    width: Annotated[int, Meta(ge=1)]
+    height: Annotated[int, Meta(ge=1)]
+    sample: VideoSample
+
+
 Inspect = Callable[[bytes], Inspected]
+ReadVideo = Callable[[bytes, SamplingRule], VideoFacts]
+"""Blocks, and raises `MediaError`; where decoder processes do it, `EngineError` too."""
 
 
 def inspect_picture(data: bytes) -> Inspected:
@@ -51,32 +64,40 @@ def inspect_picture(data: bytes) -> Inspected:
     )
 
 
-def video_inspector(reference: MediaReference, settings: MediaSettings, videos: VideoPreparer | None) -> Inspect:
-    """Make what reads a video's packets and chooses frames. Without a preparer they are chosen by a common rule.
+def read_video_facts(data: bytes, rule: SamplingRule, settings: MediaSettings) -> VideoFacts:
+    """Read a video's packets and choose frames. Blocks.
 
-    It blocks, and raises what `read_video_header` and `sampled_indices` raise, but `UnsupportedMediaError` where videos
-    cannot be read at all.
+    Raises what `read_video_header` and `sampled_indices` raise, but `UnsupportedMediaError` where videos cannot be read
+    at all.
+    """
+    try:
+        header = read_video_header(data, settings)
+    except MissingExtraError:
+        raise UnsupportedMediaError(
+            "This server cannot read videos", hint="Its operator may install them: pip install 'chiasm[video]'"
+        ) from None
+    width, height = header.upright_size
+    return VideoFacts(container=header.container, width=width, height=height, sample=sample_of(header, rule))
+
+
+def video_inspector(reference: MediaReference, read: ReadVideo, videos: VideoPreparer | None) -> Inspect:
+    """Make what reads a video's packets and chooses frames, by a common rule without a preparer.
+
+    It blocks, and raises what `read` raises.
     """
     asked = reference.fps, reference.num_frames
     rule = _PLAIN_RULE if videos is None else videos.rule(*asked)
 
     def inspect(data: bytes) -> Inspected:
         started = time.perf_counter()
-        try:
-            header = read_video_header(data, settings)
-        except MissingExtraError:
-            raise UnsupportedMediaError(
-                "This server cannot read videos", hint="Its operator may install them: pip install 'chiasm[video]'"
-            ) from None
-        sample = sample_of(header, rule)
-        width, height = header.upright_size
+        facts = read(data, rule)
         return Inspected(
             kind="video",
-            identity=video_identity(data, sample),
-            format=header.container,
-            width=width,
-            height=height,
-            video=sample,
+            identity=video_identity(data, facts.sample),
+            format=facts.container,
+            width=facts.width,
+            height=facts.height,
+            video=facts.sample,
             check_s=time.perf_counter() - started,
         )
 

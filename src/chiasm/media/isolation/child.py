@@ -12,7 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from chiasm.errors import MediaDecodeError, MediaError, MediaTooLargeError, TransferError
-from chiasm.media.isolation.wire import ArrayHead, Done, Failed, Job, Link, Ready, Taken, bytes_of
+from chiasm.media.inspect import VideoFacts, read_video_facts
+from chiasm.media.isolation.wire import ArrayHead, Done, Failed, Job, Link, Look, Ready, Taken, bytes_of
 from chiasm.media.prepare.medium import prepare_medium
 from chiasm.media.sources import read_source
 from chiasm.settings import MediaSettings
@@ -36,13 +37,14 @@ def _serve(link: Link) -> None:
     link.send(Ready())
     decoder = _Decoder(settings)
     while True:
-        job = link.receive(Job)
-        preparer, data = link.receive_bytes(job.num_preparer_bytes), link.receive_bytes(job.num_data_bytes)
+        job = link.receive(Job | Look)  # type: ignore[arg-type]  # a union is no type to mypy
+        preparer = link.receive_bytes(job.num_preparer_bytes if isinstance(job, Job) else 0)
+        data = link.receive_bytes(job.num_data_bytes)
         # The owner kills a process that is late. Should the owner be gone, the alarm does: its default action works
         # also where a library holds the interpreter.
         signal.setitimer(signal.ITIMER_REAL, settings.decode_timeout_s + _GRACE_S)
         link.send(Taken())
-        head, arrays = decoder.reply(job, bytes(preparer), bytes(data))
+        head, arrays = decoder.reply(job, preparer, data)
         signal.setitimer(signal.ITIMER_REAL, 0)
         link.send(head, [bytes_of(array) for array in arrays])
 
@@ -60,9 +62,13 @@ class _Decoder:
         self._pickled = b""
         self._preparer: ImagePreparer | None = None
 
-    def reply(self, job: Job, pickled: bytes, data: bytes) -> tuple[Done | Failed, list[NDArray[np.generic]]]:
+    def reply(
+        self, job: Job | Look, pickled: bytearray, data: bytearray
+    ) -> tuple[Done | VideoFacts | Failed, list[NDArray[np.generic]]]:
         try:
-            return self._done(job, pickled, data)
+            if isinstance(job, Look):
+                return read_video_facts(bytes(data), job.rule, self._settings), []
+            return self._done(job, bytes(pickled), bytes(data))
         except (MediaError, TransferError) as error:
             return _failed(error), []
         except MemoryError:

@@ -7,15 +7,19 @@ import socket
 import subprocess
 import sys
 import threading
+from collections.abc import Sequence
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from chiasm.errors import EngineError, MediaDecodeError, MediaError, TransferError, error_class
-from chiasm.media.isolation.wire import Done, Failed, Job, Link, Ready, Taken, num_array_bytes
+from chiasm.media.inspect import VideoFacts
+from chiasm.media.isolation.wire import Done, Failed, Job, Link, Look, Ready, Taken, num_array_bytes
 from chiasm.media.prepare.base import ImagePreparer, PreparedImage
 from chiasm.media.prepare.items import plan_of
 from chiasm.media.prepare.medium import Announced
+from chiasm.media.video.sampling import SamplingRule
 from chiasm.observability.receipt import StageClock
 from chiasm.protocol.media import EmbeddingHandle, InlineSource, LateSource, MediaItem
 from chiasm.settings import MediaSettings
@@ -25,6 +29,7 @@ _START_TIMEOUT_S = 60.0
 _EXIT_TIMEOUT_S = 10.0
 _BROKEN = (TimeoutError, EOFError, OSError, ValueError)
 """What a process does that must be replaced."""
+_Reply = TypeVar("_Reply", Done, VideoFacts)
 _PROGRAM = (
     "import sys; sys.path[:] = sys.argv[2:]; from chiasm.media.isolation.child import main; main(int(sys.argv[1]))"
 )
@@ -58,7 +63,7 @@ class DecoderProcess:
         """Whether it still runs."""
         return self._process.poll() is None
 
-    def hand_over(self, item: MediaItem, pickled_preparer: bytes) -> None:
+    def hand_over(self, job: Job | Look, parts: Sequence[bytes]) -> None:
         """Wait until it has started, give it a picture and return when it has taken it.
 
         Raises:
@@ -67,21 +72,17 @@ class DecoderProcess:
         """
         self._wait_ready()
         self._link.expire_in(self._settings.decode_timeout_s)
-        source = item.source
-        assert not isinstance(source, EmbeddingHandle | LateSource)
-        data, spooled = (source.data, None) if isinstance(source, InlineSource) else (b"", source)
-        job = Job(Announced(item.width, item.height, item.video), len(pickled_preparer), len(data), spooled)
-        self._link.send(job, (pickled_preparer, data))
+        self._link.send(job, parts)
         self._link.receive(Taken)
 
-    def reply(self) -> tuple[Done | Failed, list[NDArray[np.generic]]]:
-        """Return what became of the picture that it took.
+    def reply(self, kind: type[_Reply]) -> tuple[_Reply | Failed, list[NDArray[np.generic]]]:
+        """Return what became of the picture that it took: a reply of this kind, or its failure.
 
         Raises `TimeoutError`, `EOFError`, `OSError` or `ValueError` when it must be replaced.
         """
         self._link.expire_in(self._settings.decode_timeout_s)
-        reply = self._link.receive(Done | Failed)  # type: ignore[arg-type]  # a union is no type to mypy
-        if isinstance(reply, Failed):
+        reply: _Reply | Failed = self._link.receive(kind | Failed)  # type: ignore[arg-type]  # a union is no type to mypy
+        if not isinstance(reply, Done):
             return reply, []
         if num_array_bytes(reply.arrays) > self._settings.max_decoder_bytes:
             raise ValueError("arrays beyond the memory that it has")
@@ -106,13 +107,16 @@ class DecoderProcess:
 
 
 class ProcessPool:
-    """As many processes as threads call it. `decode` blocks, for at most the settings' time limit."""
+    """As many processes as threads call it. `decode` and `look` block, for at most the settings' time limit.
 
-    def __init__(self, settings: MediaSettings) -> None:
+    The first `num_started` processes start at once, others when they are needed.
+    """
+
+    def __init__(self, settings: MediaSettings, num_started: int) -> None:
         self._settings = settings
         self._lock = threading.Lock()
         self._is_closed = False
-        self._idle = [DecoderProcess(settings) for _ in range(settings.decode_threads)]
+        self._idle = [DecoderProcess(settings) for _ in range(num_started)]
         self.num_replaced = 0
 
     @property
@@ -131,19 +135,16 @@ class ProcessPool:
             TransferError: The spool does not have it.
             EngineError: No process could be started.
         """
-        process = self._handed_over(item, pickle.dumps(preparer))
-        try:
-            reply, arrays = process.reply()
-        except _BROKEN as error:
-            raise self._replaced(process, error) from None
-        self._give_back(process)
-        if isinstance(reply, Failed):
-            raise _rebuilt(reply)
+        reply, arrays = self._answer(*_job(item, pickle.dumps(preparer)), Done)
         if clock is not None:
             clock.add("decode_media", reply.started - clock.start, reply.decoded - clock.start, index)
             clock.add("prepare", reply.decoded - clock.start, reply.prepared - clock.start, index)
         named = {head.name: array for head, array in zip(reply.arrays, arrays, strict=True)}
         return PreparedImage(plan_of(preparer, item), named)
+
+    def look(self, data: bytes, rule: SamplingRule) -> VideoFacts:
+        """Read a video's headers in one of the processes. Raises as `decode`, of these bytes."""
+        return self._answer(Look(rule, len(data)), (data,), VideoFacts)[0]
 
     def close(self) -> None:
         """End idle processes now and the others after what they are at."""
@@ -153,7 +154,20 @@ class ProcessPool:
         for process in idle:
             process.stop()
 
-    def _handed_over(self, item: MediaItem, pickled_preparer: bytes) -> DecoderProcess:
+    def _answer(
+        self, job: Job | Look, parts: Sequence[bytes], kind: type[_Reply]
+    ) -> tuple[_Reply, list[NDArray[np.generic]]]:
+        process = self._handed_over(job, parts)
+        try:
+            reply, arrays = process.reply(kind)
+        except _BROKEN as error:
+            raise self._replaced(process, error) from None
+        self._give_back(process)
+        if isinstance(reply, Failed):
+            raise _rebuilt(reply)
+        return reply, arrays
+
+    def _handed_over(self, job: Job | Look, parts: Sequence[bytes]) -> DecoderProcess:
         """Return a process that has taken the picture.
 
         One that ended while idle may look alive for a moment, so only taking the picture proves that a process lives;
@@ -162,7 +176,7 @@ class ProcessPool:
         for _ in range(self._settings.decode_threads + 1):
             process = self._take()
             try:
-                process.hand_over(item, pickled_preparer)
+                process.hand_over(job, parts)
             except EngineError:
                 process.stop()
                 raise
@@ -205,6 +219,14 @@ class ProcessPool:
         if isinstance(error, EOFError | OSError) and status < 0:
             return MediaDecodeError(f"The decoder crashed on this picture: {signal.strsignal(-status)}")
         return MediaDecodeError("The decoder gave no usable reply for this picture")
+
+
+def _job(item: MediaItem, pickled_preparer: bytes) -> tuple[Job, tuple[bytes, bytes]]:
+    source = item.source
+    assert not isinstance(source, EmbeddingHandle | LateSource)
+    data, spooled = (source.data, None) if isinstance(source, InlineSource) else (b"", source)
+    job = Job(Announced(item.width, item.height, item.video), len(pickled_preparer), len(data), spooled)
+    return job, (pickled_preparer, data)
 
 
 def _not_started(message: str) -> EngineError:

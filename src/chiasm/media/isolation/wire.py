@@ -14,6 +14,7 @@ from msgspec import Meta
 from numpy.typing import NDArray
 
 from chiasm.media.prepare.medium import Announced
+from chiasm.media.video.sampling import SamplingRule
 from chiasm.protocol.media import SpoolSource
 
 _LENGTH_BYTES = 4
@@ -25,13 +26,20 @@ class Ready(msgspec.Struct, frozen=True, tag="ready"):
     """The process has loaded its libraries and set its limits."""
 
 
-class Job(msgspec.Struct, frozen=True):
+class Job(msgspec.Struct, frozen=True, tag="job"):
     """One medium. Followed by the pickled preparer, then the encoded bytes unless they are in the spool."""
 
     announced: Announced
     num_preparer_bytes: int
     num_data_bytes: int
     spooled: SpoolSource | None
+
+
+class Look(msgspec.Struct, frozen=True, tag="look"):
+    """A video whose headers are to be read, and how its frames are chosen. Followed by the encoded bytes."""
+
+    rule: SamplingRule
+    num_data_bytes: int
 
 
 class Taken(msgspec.Struct, frozen=True, tag="taken"):
