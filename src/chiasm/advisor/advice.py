@@ -14,7 +14,9 @@ from chiasm.advisor.stages import StageTimes, average
 from chiasm.simulator.calibration import Calibration
 
 SIMULATOR_ERROR = 0.05
-"""Of a ratio between two fleets, as assumed until it is validated; a lead of less than twice that decides nothing."""
+"""Of a ratio between two fleets: root mean square over published end-to-end gains that no fit had seen, see
+docs/advisor.md. A lead of less than twice that decides nothing.
+"""
 
 
 class Advice(msgspec.Struct, frozen=True, kw_only=True):
