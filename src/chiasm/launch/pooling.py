@@ -87,7 +87,7 @@ def start_pooling_worker(settings: Settings, progress: Callable[[str, float], No
     from chiasm.workers.pooling import LocalPoolingWorker
 
     return LocalPoolingWorker.start(
-        directory, served_name(settings.engine), model, settings.engine, settings.pooling, progress
+        directory, served_name(settings.engine), model, settings.engine, settings.pooling, settings.media, progress
     )
 
 

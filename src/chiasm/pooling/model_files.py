@@ -19,8 +19,12 @@ Shape = Literal["embedder", "late_interaction", "sequence_classifier", "token_cl
 
 ENCODER_TYPES = frozenset({"bert", "roberta", "xlm-roberta", "camembert", "modernbert"})
 DECODER_TYPES = frozenset({"qwen2", "qwen3", "llama", "mistral"})
+DUAL_TYPES = frozenset({"clip"})
+"""A text tower, which is causal, and an image tower that lead into one space."""
+_KNOWN_TYPES = ENCODER_TYPES | DECODER_TYPES | DUAL_TYPES
 _SEQUENCE_CLASSIFIER, _TOKEN_CLASSIFIER = "ForSequenceClassification", "ForTokenClassification"
 _POSITION_OFFSETS = {"roberta": 2, "xlm-roberta": 2, "camembert": 2}
+_CLIP_TEXT = {"max_position_embeddings": 77, "vocab_size": 49408}  # what its configuration leaves out when usual
 _MODES: Mapping[str, PoolingKind] = {
     "pooling_mode_cls_token": "cls",
     "pooling_mode_mean_tokens": "mean",
@@ -62,6 +66,7 @@ class PoolingModel(msgspec.Struct, frozen=True, kw_only=True):
     prompts: Mapping[str, str] = {}
     default_prompt: str | None = None
     is_lower_case: bool = False
+    takes_images: bool = False
 
 
 def is_pooling_directory(directory: Path) -> bool:
@@ -71,7 +76,7 @@ def is_pooling_directory(directory: Path) -> bool:
         return True
     architecture = _architecture(config)
     is_classifier = architecture.endswith((_SEQUENCE_CLASSIFIER, _TOKEN_CLASSIFIER))
-    return is_classifier or architecture == "HF_ColBERT" or config.get("model_type") in ENCODER_TYPES
+    return is_classifier or architecture == "HF_ColBERT" or config.get("model_type") in ENCODER_TYPES | DUAL_TYPES
 
 
 def read_pooling_model(directory: Path, shape: Shape | None = None) -> PoolingModel:
@@ -85,19 +90,23 @@ def read_pooling_model(directory: Path, shape: Shape | None = None) -> PoolingMo
     if config is None:
         raise EngineStartError(f"no config.json in {directory.name}", hint="Name a local Hugging Face directory")
     model_type = str(config.get("model_type"))
-    if model_type not in ENCODER_TYPES | DECODER_TYPES:
+    if model_type not in _KNOWN_TYPES:
         raise UnsupportedModelError(
-            f"No pooling for model type {model_type!r}; known: {', '.join(sorted(ENCODER_TYPES | DECODER_TYPES))}",
+            f"No pooling for model type {model_type!r}; known: {', '.join(sorted(_KNOWN_TYPES))}",
             hint="Serve this model with vLLM",
         )
     if config.get("quantization_config"):
         raise UnsupportedModelError(
             f"The weights of {directory.name} are quantized", hint="Use the unquantized model, or vLLM"
         )
+    is_dual = model_type in DUAL_TYPES
     modules = _modules(directory)
     shape = shape or _shape_of(config, modules)
+    if is_dual and shape != "embedder":
+        raise UnsupportedModelError(f"A {model_type} model embeds, it is no {shape}", hint="Use --task embed")
     sentence = read_json(directory / "config_sentence_transformers.json") or {}
-    is_causal = model_type in DECODER_TYPES and config.get("is_causal", True) is not False
+    text_config = {**_CLIP_TEXT, **(config.get("text_config") or {})} if is_dual else config
+    is_causal = model_type in DECODER_TYPES | DUAL_TYPES and config.get("is_causal", True) is not False
     labels = _labels(config) if shape in ("sequence_classifier", "token_classifier") else ()
     prompts = {name: text for name, text in (sentence.get("prompts") or {}).items() if isinstance(text, str)}
     default = sentence.get("default_prompt_name")
@@ -106,10 +115,10 @@ def read_pooling_model(directory: Path, shape: Shape | None = None) -> PoolingMo
         shape=shape,
         pooling=_pooling(directory, modules, shape, config, is_causal=is_causal),
         is_causal=is_causal,
-        max_tokens=_max_tokens(directory, config),
-        vocabulary_size=int(config.get("vocab_size") or 0),
+        max_tokens=_max_tokens(directory, text_config),
+        vocabulary_size=int(text_config.get("vocab_size") or 0),
         projections=tuple(_projection(directory, path) for kind, path in modules if kind == "Dense"),
-        is_normalized=any(kind == "Normalize" for kind, _ in modules) or shape == "late_interaction",
+        is_normalized=any(kind == "Normalize" for kind, _ in modules) or shape == "late_interaction" or is_dual,
         dimensions=_dimensions(config),
         labels=labels,
         activation=_class_activation(config, len(labels)),
@@ -119,6 +128,7 @@ def read_pooling_model(directory: Path, shape: Shape | None = None) -> PoolingMo
         prompts=prompts,
         default_prompt=default if default in prompts else None,
         is_lower_case=bool((read_json(directory / "sentence_bert_config.json") or {}).get("do_lower_case")),
+        takes_images=is_dual,
     )
 
 

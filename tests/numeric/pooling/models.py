@@ -17,8 +17,11 @@ from transformers import (
     AutoModelForCausalLM,
     AutoModelForSequenceClassification,
     AutoModelForTokenClassification,
+    CLIPConfig,
+    CLIPModel,
     PreTrainedTokenizerFast,
 )
+from transformers.models.clip.image_processing_pil_clip import CLIPImageProcessorPil
 
 CLASSES = {
     "base": AutoModel,
@@ -63,6 +66,23 @@ def build(directory: Path, model_type: str, kind: str = "base", **config: Any) -
     return directory
 
 
+def build_clip(directory: Path) -> Path:
+    """Write a dual encoder of texts up to 64 tokens and squares of 32 pixels."""
+    torch.manual_seed(7)
+    text = {"vocab_size": 256 + len(SPECIAL), "max_position_embeddings": 64, "bos_token_id": 1, "eos_token_id": 4}
+    vision = {"image_size": 32, "patch_size": 8}
+    settings = CLIPConfig(text_config=text | _ENCODER, vision_config=vision | _ENCODER, projection_dim=24)
+    model = CLIPModel(settings).eval()
+    with torch.no_grad():
+        for name, weight in model.named_parameters():
+            if weight.dim() > 1 and "norm" not in name.lower():
+                weight.mul_(4.0)
+    model.save_pretrained(directory)
+    _tokenizer("clip").save_pretrained(directory)
+    CLIPImageProcessorPil(size={"shortest_edge": 32}, crop_size=32).save_pretrained(directory)
+    return directory
+
+
 def as_sentence_transformer(directory: Path, mode: str, *, dense: int | None = None, pools: bool = True) -> Path:
     """Add the files by which sentence-transformers finds pooling, a dense layer and normalisation."""
     modules = [("Transformer", "")]
@@ -96,11 +116,13 @@ def _tokenizer(model_type: str) -> PreTrainedTokenizerFast:
     tokenizer.add_tokens(list(SPECIAL[5:]))
     if model_type in ("qwen2", "qwen3"):
         single, pair = "$A </s>", "$A $B </s>"
+    elif model_type == "clip":  # transformers reads an end of 2 as that of old configurations: the highest id
+        single, pair = "<s> $A <|im_end|>", "<s> $A $B <|im_end|>"
     elif model_type.endswith("roberta"):
         single, pair = "<s> $A </s>", "<s> $A </s> </s> $B </s>"
     else:
         single, pair = "<s> $A </s>", "<s> $A </s> $B:1 </s>:1"
-    ids = [("<s>", 1), ("</s>", 2)]
+    ids = [("<s>", 1), ("</s>", 2), ("<|im_end|>", 4)]
     tokenizer.post_processor = TemplateProcessing(single=single, pair=pair, special_tokens=ids)
     names = {"pad_token": "<pad>", "bos_token": "<s>", "eos_token": "</s>", "cls_token": "<s>", "sep_token": "</s>"}
     inputs = ["input_ids", "attention_mask", *(["token_type_ids"] if model_type == "bert" else [])]

@@ -20,6 +20,11 @@ class Tokens:
     ids: tuple[int, ...]
     type_ids: tuple[int, ...] | None = None
 
+    @property
+    def num_tokens(self) -> int:
+        """Special ones included."""
+        return len(self.ids)
+
 
 @dataclass(frozen=True)
 class PackedBatch:

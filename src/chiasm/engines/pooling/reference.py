@@ -39,9 +39,9 @@ class HuggingFaceReference:
 
     def __init__(self, directory: Path, model: PoolingModel) -> None:
         """Load them. Raises `UnsupportedModelError` for models whose use is no convention of transformers'."""
-        if model.shape not in _CLASSES or model.pooling == "step":
+        if model.shape not in _CLASSES or model.pooling == "step" or model.takes_images:
             raise UnsupportedModelError(
-                f"There is no reference for a {model.shape} model with pooling {model.pooling}",
+                f"There is no reference for a {model.model_type} {model.shape} with pooling {model.pooling}",
                 hint="Compare embedding and classifying models",
             )
         self._directory = directory

@@ -1,4 +1,4 @@
-"""Tokens in, vectors and logits out: one forward pass over a packed batch."""
+"""Tokens and pictures in, vectors and logits out: one forward pass over a packed batch."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,6 +10,7 @@ import torch
 from numpy.typing import NDArray
 
 from chiasm.engines.pooling.batch import PackedBatch, Tokens, pack
+from chiasm.engines.pooling.dual import Picture
 from chiasm.engines.pooling.loading import load_pooler
 from chiasm.engines.pooling.poolers import pooler, token_rows
 from chiasm.pooling.model_files import PoolingModel
@@ -23,7 +24,7 @@ Rows = Literal["pooled", "tokens"]
 class PoolingInput:
     """One input of a batch."""
 
-    tokens: Tokens
+    content: Tokens | Picture
     rows: Rows = "pooled"
 
 
@@ -57,17 +58,27 @@ class PoolingRunner:
 
         They are laid end to end by length; no result depends on the company beyond rounding of matrix products.
         """
-        order = sorted(range(len(inputs)), key=lambda index: len(inputs[index].tokens.ids))
-        batch = pack([inputs[index].tokens for index in order])
+        found: list[Array] = [np.empty(0, np.float32)] * len(inputs)
+        pictures = {index: one.content for index, one in enumerate(inputs) if isinstance(one.content, Picture)}
+        if pictures:
+            assert self._loaded.images is not None, "the worker has looked"
+            for index, row in zip(pictures, self._loaded.images.rows(list(pictures.values())), strict=True):
+                found[index] = _array(row)
+        texts = {index: one.content for index, one in enumerate(inputs) if isinstance(one.content, Tokens)}
+        if texts:
+            self._run_texts(inputs, texts, found)
+        return found
+
+    def _run_texts(self, inputs: Sequence[PoolingInput], texts: dict[int, Tokens], found: list[Array]) -> None:
+        order = sorted(texts, key=lambda index: texts[index].num_tokens)
+        batch = pack([texts[index] for index in order])
         hidden = self._hidden(batch)
         wanted = [inputs[index].rows for index in order]
-        found: list[Array] = [np.empty(0, np.float32)] * len(inputs)
         pooled = self._pooled(hidden, batch) if "pooled" in wanted else None
         tokens = self._tokens(hidden, batch) if "tokens" in wanted else None
         for place, (index, rows) in enumerate(zip(order, wanted, strict=True)):
             part = pooled[place] if pooled is not None and rows == "pooled" else None
             found[index] = part if part is not None else _one(tokens, place)
-        return found
 
     def _hidden(self, batch: PackedBatch) -> torch.Tensor:
         """[tokens, hidden_size] after the backbone's last layer, the filler left out."""

@@ -7,6 +7,7 @@ from pathlib import Path
 from tokenizers import Encoding, Tokenizer
 
 from chiasm.engines.pooling.batch import Tokens
+from chiasm.engines.pooling.dual import Picture
 from chiasm.errors import ContextLengthError, EngineStartError, InvalidRequestError
 from chiasm.pooling.model_files import PoolingModel
 from chiasm.pooling.truncation import pair_lengths
@@ -17,7 +18,7 @@ from chiasm.protocol.pooling.work import PairInput, PoolInput, PoolParams, TextI
 class Encoded:
     """One input, tokenized."""
 
-    tokens: Tokens
+    content: Tokens | Picture
     is_truncated: bool
     places: tuple[TokenPlace, ...] = ()
 

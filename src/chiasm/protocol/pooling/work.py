@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from chiasm.observability.receipt import Span
+from chiasm.protocol.media import MediaItem
 from chiasm.protocol.worker import Worker
 
 PoolingTask = Literal["embed", "classify", "token_embed", "token_classify", "score"]
@@ -35,7 +36,13 @@ class PairInput(msgspec.Struct, frozen=True):
     second: str
 
 
-PoolInput = TextInput | TokensInput | PairInput
+class ImageInput(msgspec.Struct, frozen=True):
+    """One picture, checked and identified; for models whose `PoolingInfo.takes_images` says so."""
+
+    item: MediaItem
+
+
+PoolInput = TextInput | TokensInput | PairInput | ImageInput
 
 
 class PoolParams(msgspec.Struct, frozen=True, kw_only=True):
@@ -112,6 +119,7 @@ class PoolingInfo(msgspec.Struct, frozen=True, kw_only=True):
         labels: Names of classes, in the order of the logits.
         max_tokens: Longest input.
         prompts: Names of prefixes that texts can have.
+        takes_images: Whether pictures are embedded, into the same space as texts.
     """
 
     tasks: tuple[PoolingTask, ...]
@@ -121,6 +129,7 @@ class PoolingInfo(msgspec.Struct, frozen=True, kw_only=True):
     labels: tuple[str, ...] = ()
     max_tokens: int
     prompts: tuple[str, ...] = ()
+    takes_images: bool = False
 
 
 @runtime_checkable

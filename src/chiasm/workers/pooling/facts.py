@@ -76,6 +76,7 @@ def pooling_info(model: PoolingModel, width: int) -> PoolingInfo:
         labels=model.labels,
         max_tokens=model.max_tokens,
         prompts=tuple(model.prompts),
+        takes_images=model.takes_images,
     )
 
 

@@ -1,6 +1,6 @@
 """What each task needs computed, and how the rows that come back become its outputs."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -8,15 +8,20 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from chiasm.engines.pooling.dual import Picture
 from chiasm.engines.pooling.runner import PoolingInput, Rows
 from chiasm.engines.pooling.tokens import Encoded, InputTokenizer
 from chiasm.errors import RequestError
 from chiasm.pooling import heads
 from chiasm.pooling.model_files import PoolingModel
 from chiasm.pooling.scoring import cosine, max_sim
-from chiasm.protocol.pooling.work import PairInput, PoolInput, PoolOutput, PoolRequest, TextInput
+from chiasm.protocol.pooling.work import ImageInput, PairInput, PoolInput, PoolOutput, PoolRequest, TextInput
 
 Array = NDArray[np.float32]
+
+
+Pictures = Mapping[str, Picture]
+"""Prepared, by identity."""
 
 
 class Reading(Protocol):
@@ -42,17 +47,19 @@ class _Distinct:
 
 def _distinct(encoded: Sequence[Encoded], rows: Rows) -> _Distinct:
     seen: dict[PoolingInput, int] = {}
-    places = [seen.setdefault(PoolingInput(one.tokens, rows), len(seen)) for one in encoded]
+    places = [seen.setdefault(PoolingInput(one.content, rows), len(seen)) for one in encoded]
     return _Distinct(list(seen), places)
 
 
 class DirectReading:
     """Tasks whose inputs are the model's inputs: embed, classify, their token forms, and scores of cross-encoders."""
 
-    def __init__(self, request: PoolRequest, model: PoolingModel, tokenizer: InputTokenizer) -> None:
+    def __init__(
+        self, request: PoolRequest, model: PoolingModel, tokenizer: InputTokenizer, pictures: Pictures
+    ) -> None:
         self._request = request
         self._model = model
-        self._encoded = tokenizer.encode(request.inputs, request.params)
+        self._encoded = _encoded(request, tokenizer, pictures)
         rows: Rows = "tokens" if request.task.startswith("token_") else "pooled"
         self._distinct = _distinct(self._encoded, rows)
         self.inputs = self._distinct.inputs
@@ -63,7 +70,7 @@ class DirectReading:
         return tuple(
             PoolOutput(
                 values=values[place],
-                num_tokens=len(one.tokens.ids),
+                num_tokens=one.content.num_tokens,
                 is_truncated=one.is_truncated,
                 places=one.places,
             )
@@ -102,18 +109,33 @@ class EmbeddingScores:
         return tuple(
             PoolOutput(
                 values=np.array([self._score(units[places[index]], units[places[count + index]])], np.float32),
-                num_tokens=len(query.tokens.ids) + len(document.tokens.ids),
+                num_tokens=query.content.num_tokens + document.content.num_tokens,
                 is_truncated=query.is_truncated or document.is_truncated,
             )
             for index, (query, document) in enumerate(zip(self._queries, self._documents, strict=True))
         )
 
 
-def read(request: PoolRequest, model: PoolingModel, tokenizer: InputTokenizer) -> Reading:
-    """Tokenize a request. Raises `RequestError` with the position of what cannot be taken."""
+def read(request: PoolRequest, model: PoolingModel, tokenizer: InputTokenizer, pictures: Pictures) -> Reading:
+    """Tokenize a request with prepared pictures. Raises `RequestError` with the position of what cannot be taken."""
     if request.task == "score" and model.shape in ("embedder", "late_interaction"):
         return EmbeddingScores(request, model, tokenizer)
-    return DirectReading(request, model, tokenizer)
+    return DirectReading(request, model, tokenizer, pictures)
+
+
+def _encoded(request: PoolRequest, tokenizer: InputTokenizer, pictures: Pictures) -> list[Encoded]:
+    """Every input's content, in order. An error names the input's place in the request."""
+    places = [place for place, one in enumerate(request.inputs) if not isinstance(one, ImageInput)]
+    try:
+        texts = iter(tokenizer.encode([request.inputs[place] for place in places], request.params))
+    except RequestError as error:
+        if error.item is not None:
+            error.item = places[error.item]
+        raise
+    return [
+        Encoded(pictures[one.item.identity], is_truncated=False) if isinstance(one, ImageInput) else next(texts)
+        for one in request.inputs
+    ]
 
 
 def _sides(one: PoolInput) -> tuple[TextInput, TextInput]:

@@ -13,15 +13,21 @@ from chiasm.engines.embedded.revision import model_revision
 from chiasm.engines.pooling.loop import PoolingLoop, PoolingWork, dead
 from chiasm.engines.pooling.runner import PoolingRunner
 from chiasm.engines.pooling.tokens import InputTokenizer
-from chiasm.errors import ChiasmError, InvalidRequestError, OverloadedError, UnsupportedFeatureError
+from chiasm.errors import (
+    ChiasmError,
+    InvalidRequestError,
+    OverloadedError,
+    UnsupportedFeatureError,
+)
 from chiasm.observability.receipt import StageClock
 from chiasm.pooling.model_files import PoolingModel
 from chiasm.protocol.generation import GenerateEvent, GenerateRequest
-from chiasm.protocol.pooling.work import PairInput, PoolingInfo, PoolRequest, PoolResponse
+from chiasm.protocol.pooling.work import ImageInput, PairInput, PoolingInfo, PoolRequest, PoolResponse
 from chiasm.protocol.worker import EncodeRequest, EncodeResponse, WorkerInfo, WorkerStats
-from chiasm.settings import EngineSettings, PoolingSettings
+from chiasm.settings import EngineSettings, MediaSettings, PoolingSettings
 from chiasm.workers.deadline import until
 from chiasm.workers.pooling.facts import adjusted, pair_template, pooling_info
+from chiasm.workers.pooling.pictures import PictureReader
 from chiasm.workers.pooling.tasks import Array, Reading, read
 
 _NUM_TOKENIZER_THREADS = 2
@@ -38,6 +44,7 @@ class LocalPoolingWorker:
         info: WorkerInfo,
         facts: PoolingInfo,
         max_waiting_tokens: int,
+        pictures: PictureReader | None = None,
     ) -> None:
         self._model = model
         self._tokenizer = tokenizer
@@ -45,6 +52,7 @@ class LocalPoolingWorker:
         self._info = info
         self._facts = facts
         self._max_waiting_tokens = max_waiting_tokens
+        self._pictures = pictures
         self._threads = ThreadPoolExecutor(_NUM_TOKENIZER_THREADS, thread_name_prefix="chiasm-tokenizer")
         self._num_open = 0
 
@@ -56,6 +64,7 @@ class LocalPoolingWorker:
         model: PoolingModel,
         engine: EngineSettings,
         settings: PoolingSettings,
+        media: MediaSettings,
         progress: Callable[[str, float], None],
     ) -> "LocalPoolingWorker":
         """Load a model; blocks for seconds. `name` is the model's in the API. Raises `EngineStartError`."""
@@ -63,6 +72,7 @@ class LocalPoolingWorker:
         progress("Reading the tokenizer", 0.2)
         template = pair_template(settings) if model.shape == "yes_no" else None
         tokenizer = InputTokenizer(directory, model, max_tokens=model.max_tokens, template=template)
+        pictures = PictureReader.of(directory, media) if model.takes_images else None
         progress("Loading the weights", 0.3)
         runner = PoolingRunner(
             directory,
@@ -86,12 +96,14 @@ class LocalPoolingWorker:
             dtype=engine.dtype,
             device="cpu",
             max_model_tokens=model.max_tokens,
-            takes_images=False,
+            takes_images=False,  # of chat requests; pooling has its own fact
             model_revision=model_revision(directory, engine.dtype),
-            processor_revision="",
+            processor_revision=pictures.revision if pictures else "",
             started_at_unix_s=time.time(),
         )
-        return cls(model, tokenizer, loop, info, pooling_info(model, runner.width), settings.max_waiting_tokens)
+        return cls(
+            model, tokenizer, loop, info, pooling_info(model, runner.width), settings.max_waiting_tokens, pictures
+        )
 
     @property
     def info(self) -> WorkerInfo:
@@ -145,6 +157,8 @@ class LocalPoolingWorker:
         """See `Worker`."""
         await asyncio.to_thread(self._loop.stop)
         self._threads.shutdown(wait=False, cancel_futures=True)
+        if self._pictures is not None:
+            self._pictures.close()
 
     def _not_done(self, what: str) -> UnsupportedFeatureError:
         tasks = ", ".join(self._facts.tasks)
@@ -159,6 +173,10 @@ class LocalPoolingWorker:
         for item, one in enumerate(request.inputs):
             if must_be_pairs and not isinstance(one, PairInput):
                 raise InvalidRequestError("Scores are of pairs", item=item)
+            if isinstance(one, ImageInput) and self._pictures is None:
+                raise UnsupportedFeatureError(f"{self._info.model} takes no pictures", hint="Send texts")
+            if isinstance(one, ImageInput) and request.task != "embed":
+                raise InvalidRequestError(f"A picture cannot be used for {request.task}", item=item)
         dimensions = request.params.dimensions
         if dimensions is not None:
             self._check_dimensions(dimensions)
@@ -174,10 +192,11 @@ class LocalPoolingWorker:
             )
 
     async def _pooled(self, request: PoolRequest, clock: StageClock) -> PoolResponse:
+        pictures = {} if self._pictures is None else await self._pictures.prepared(request.inputs, clock)
         with clock.stage("tokenize"):
             loop = asyncio.get_running_loop()
-            reading = await loop.run_in_executor(self._threads, read, request, self._model, self._tokenizer)
-        num_tokens = sum(len(one.tokens.ids) for one in reading.inputs)
+            reading = await loop.run_in_executor(self._threads, read, request, self._model, self._tokenizer, pictures)
+        num_tokens = sum(one.content.num_tokens for one in reading.inputs)
         self._admit(num_tokens)
         rows = await self._computed(reading, clock)
         with clock.stage("post"):
