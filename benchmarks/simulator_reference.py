@@ -110,20 +110,19 @@ def report(reference: Mapping[str, Any]) -> dict[str, Any]:
         model = Model(start, assumptions, generation_ms)
         rows = {role: predicted(of_role(reference, role), model) for role in ("fitted", "held_out")}
         rows["shown"] = predicted([one for one in of_role(reference, "shown") if "cell" in one], model)
-        found = {name: round(value, 5) for name, value in start.items()}
         verdict = judged(rows["held_out"], tolerances)
         print(f"  held out: {verdict}", flush=True)
         variants.append(
             {
                 "generation_ms": generation_ms,
-                "parameters": found,
+                "parameters": {name: round(value, 5) for name, value in start.items()},
                 **rows,
                 "verdict": verdict,
                 "break_even": break_even(model),
             }
         )
     print("Fitting mixed traffic at several loads ...", flush=True)
-    found = {"variants": variants, "mixed": text_reduction(reference), "kv": kv_shares(assumptions)}
+    found: dict[str, Any] = {"variants": variants, "mixed": text_reduction(reference), "kv": kv_shares(assumptions)}
     return found | {"tolerances": tolerances, "verdicts": verdicts(found, reference)}
 
 
