@@ -144,7 +144,7 @@ def verdicts(found: Mapping[str, Any], reference: Mapping[str, Any]) -> dict[str
         "break_even": {
             "interval": [low, high if math.isfinite(high) else None],
             "published": published,
-            "within": low <= published[1] and high >= published[0],
+            "within": low < published[1] and high > published[0],
         },
         "text_ttft": {name: found["mixed"][name] for name in ("interval_pct", "published_pct", "within")},
         "fit_step": {"rejected": sorted(rejected), "within": rejected == {"Qwen3.5-27B"}},
