@@ -89,16 +89,7 @@ def read_pooling_model(directory: Path, shape: Shape | None = None) -> PoolingMo
     config = read_json(directory / "config.json")
     if config is None:
         raise EngineStartError(f"no config.json in {directory.name}", hint="Name a local Hugging Face directory")
-    model_type = str(config.get("model_type"))
-    if model_type not in _KNOWN_TYPES:
-        raise UnsupportedModelError(
-            f"No pooling for model type {model_type!r}; known: {', '.join(sorted(_KNOWN_TYPES))}",
-            hint="Serve this model with vLLM",
-        )
-    if config.get("quantization_config"):
-        raise UnsupportedModelError(
-            f"The weights of {directory.name} are quantized", hint="Use the unquantized model, or vLLM"
-        )
+    model_type = _supported_type(directory, config)
     is_dual = model_type in DUAL_TYPES
     modules = _modules(directory)
     shape = shape or _shape_of(config, modules)
@@ -130,6 +121,20 @@ def read_pooling_model(directory: Path, shape: Shape | None = None) -> PoolingMo
         is_lower_case=bool((read_json(directory / "sentence_bert_config.json") or {}).get("do_lower_case")),
         takes_images=is_dual,
     )
+
+
+def _supported_type(directory: Path, config: Mapping[str, Any]) -> str:
+    model_type = str(config.get("model_type"))
+    if model_type not in _KNOWN_TYPES:
+        raise UnsupportedModelError(
+            f"No pooling for model type {model_type!r}; known: {', '.join(sorted(_KNOWN_TYPES))}",
+            hint="Serve this model with vLLM",
+        )
+    if config.get("quantization_config"):
+        raise UnsupportedModelError(
+            f"The weights of {directory.name} are quantized", hint="Use the unquantized model, or vLLM"
+        )
+    return model_type
 
 
 def _architecture(config: Mapping[str, Any]) -> str:
