@@ -7,6 +7,7 @@ import os
 import signal
 import time
 import urllib.request
+from statistics import median
 
 import openai
 import pytest
@@ -147,6 +148,13 @@ def test_the_receipt_says_which_way_a_request_went(fleet):
         assert receipt["stages_s"]["kv_transfer"] > 0
     total_s = sum(receipt["stages_s"].values()) + receipt["unaccounted_s"]
     assert total_s == pytest.approx(receipt["ttft_s"])
+
+
+def test_little_of_the_time_to_the_first_token_is_unaccounted_for(fleet):
+    _, server = fleet
+    with client_of(server) as client:
+        receipts = [receipt_of(client, (f"What is {number} and {number}?",)) for number in range(20)]
+    assert median(one["unaccounted_s"] / one["ttft_s"] for one in receipts) < 0.03
 
 
 def test_prompts_are_computed_while_later_pictures_are_encoded(fleet, served):

@@ -12,9 +12,11 @@ from itertools import pairwise
 import msgspec
 
 STAGES = (
+    "receive",  # the body to a request that was understood and may be served
     "queue",  # waiting for admission at the gateway
     "fetch",  # data URL, file or download to checked bytes with an identity
-    "prompt",  # chat template and tokens
+    "route",  # choosing workers, and the way to the first
+    "prompt",  # chat template and tokens, and the engine's sequences made of them
     "decode_media",  # encoded bytes to pixels
     "prepare",  # pixels to the model's patches
     "encode_queue",  # waiting for the encoder
@@ -27,7 +29,7 @@ STAGES = (
     "forward",  # batches that computed this request's inputs
     "post",  # vectors and logits to what was asked for
     "kv_transfer",  # keys and values from the prefilling to the decoding worker
-    "first_token",  # sampling to the first event leaving the gateway
+    "first_token",  # sampling to the first event leaving the gateway, delivery included
 )
 """Stages before the first token, in path order. Time after it is `decode_s`."""
 _ORDER = {stage: position for position, stage in enumerate(STAGES)}

@@ -42,7 +42,7 @@ class Journey:
         self._prefixes = prefixes_of(request)
         self._pictures = Pictures(request.items, parts.fleet.embeddings, request.cache_salt)
         self._fan_out = FanOut(parts, request.request_id, self._pictures, self._ladder)
-        self._passage = Passage(parts, request, self._pictures, self._ladder)
+        self._passage = Passage(parts, request, self._pictures, self._ladder, self._start_s)
         self._starts = {prefix.items[-1]: prefix for prefix in reversed(self._prefixes) if prefix.items}
         self._is_committed = False
         self._is_finished = False

@@ -27,12 +27,15 @@ class Passage:
         spans: What the calls came to, on the router's clock.
     """
 
-    def __init__(self, parts: RouterParts, request: GenerateRequest, pictures: Pictures, ladder: Ladder) -> None:
+    def __init__(
+        self, parts: RouterParts, request: GenerateRequest, pictures: Pictures, ladder: Ladder, begun_s: float
+    ) -> None:
         self._parts = parts
         self._request = request
         self._pictures = pictures
         self._ladder = ladder
         self._num_calls = 0
+        self._begun_s = begun_s
         self.spans: list[Span] = []
 
     async def events(self, plan: Plan, job: Job, late: Late | None) -> AsyncGenerator[GenerateEvent, None]:
@@ -42,6 +45,7 @@ class Passage:
         items, sent = self._pictures.sources(plan.fates, as_metadata=as_metadata, late=following)
         request = msgspec.structs.replace(self._request, items=items)
         expected = self._expected(plan, job)
+        self.spans.append(Span("route", self._begun_s, self._parts.clock.now_s()))
         if plan.decode is None:
             prefilled, stage, worker = None, "prefill", plan.prefill
         else:

@@ -111,7 +111,8 @@ class Generations:
                 break
             handles += await pictures.more()
         loop = asyncio.get_running_loop()
-        run.sequences = await loop.run_in_executor(self._planners, self._sequences, run, planned, handles)
+        with run.clock.stage("prompt"):
+            run.sequences = await loop.run_in_executor(self._planners, self._sequences, run, planned, handles)
         self._engine.loop.submit(run.sequences)
         if not pictures.is_complete:
             run.feeding = asyncio.create_task(self._feed(run, planned, pictures))

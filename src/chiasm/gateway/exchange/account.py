@@ -24,6 +24,10 @@ class Account:
         self.num_items = 0
         self.num_streamed_tokens = 0
 
+    def received(self) -> None:
+        """Note that the request is understood: until now it was being received."""
+        self.clock.add("receive", 0.0, self.clock.now_s())
+
     def dispatched(self) -> None:
         """Note that the worker gets the request now: the zero of the worker's spans."""
         self._dispatched_s = self.clock.now_s()
@@ -57,6 +61,7 @@ class Account:
         """The receipt as of now. Without a first token, the stages are those of the whole time."""
         e2e_s = self.clock.now_s()
         until_s = e2e_s if self._ttft_s is None else self._ttft_s
+        self._note_delivery(until_s)
         stages_s = attribute(self.clock.spans, until_s)
         usage = self.usage
         return Receipt(
@@ -77,6 +82,16 @@ class Account:
             route=self._route,
             spans=tuple(sorted(self.clock.spans, key=_start)),
         )
+
+    def _note_delivery(self, until_s: float) -> None:
+        """The way from a worker to the gateway's writing: between the last span before that and its beginning."""
+        if self.usage is _NOTHING:
+            return
+        before = [span for span in self.clock.spans if span.start_s < until_s]
+        written_s = max((span.start_s for span in before if span.stage == "first_token"), default=0.0)
+        left_s = max((span.end_s for span in before if span.start_s < written_s), default=written_s)
+        if left_s < written_s:
+            self.clock.add("first_token", left_s, written_s)
 
 
 def num_bytes_of(item: MediaItem) -> int:

@@ -91,6 +91,7 @@ class Exchange:
         items = await self._collect(plan, limits)
         plan = plan.without_urls()  # megabytes of base64 need not live as long as the request
         writer = self._dialect.writer(self._heading(), plan)
+        self._account.received()
         async with self._gateway.admission.slot(self._account.clock, self._seat):
             self._account.dispatched()
             await self._generate(plan, self._requests(plan, items, limits), writer)

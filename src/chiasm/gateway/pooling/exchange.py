@@ -103,6 +103,7 @@ class PoolingExchange:
         call = self._dialect.call(body, worker.pooling)
         del body
         self._check(call, limits)
+        self._account.received()
 
         async def pool(task: PoolingTask, inputs: tuple[PoolInput, ...], params: PoolParams) -> PoolResponse:
             timeout_s = limits.remaining_s
