@@ -8,7 +8,7 @@ from typing import Literal, Protocol
 from chiasm.connectors.faulty import Fault as Tampering
 from chiasm.errors import EngineError
 from chiasm.protocol.generation import GenerateEvent, GenerateRequest
-from chiasm.protocol.worker import EncodeResponse, SupplyRequest
+from chiasm.protocol.worker import EncodeResponse
 
 Tensor = Literal["embedding", "kv"]
 Direction = Literal["put", "get"]
@@ -40,9 +40,8 @@ class Fault:
         """A worker has encoded; the router gets what this returns."""
         return response
 
-    async def supplied(self, worker: str, request: SupplyRequest) -> SupplyRequest | None:
-        """A waiting prompt is about to get embeddings; the worker gets what this returns, if anything."""
-        return request
+    async def supply_called(self, worker: str) -> None:
+        """A worker is about to get embeddings that a prompt of the target waits for."""
 
     async def generate_called(self, worker: str, request: GenerateRequest) -> None:
         """A worker is about to be asked for prefill, decode or both."""

@@ -150,10 +150,7 @@ class WatchedWorker:
         """See `LateWorker`."""
         fault = self._watch.fault_about(handle.metadata.identity for handle in request.handles.values())
         if fault is not None:
-            changed = await fault.supplied(self._name, request)
-            if changed is None:
-                return
-            request = changed
+            await fault.supply_called(self._name)
         await cast("LateWorker", self._inner).supply(request)
 
     async def aclose(self) -> None:

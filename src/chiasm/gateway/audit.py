@@ -1,5 +1,6 @@
 """Writing down what operators do, before it is done."""
 
+import asyncio
 from typing import TYPE_CHECKING
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -27,7 +28,7 @@ class Audited:
         caller: Caller = scope["caller"]
         who = {"key": caller.key_id, "tenant": caller.tenant, "method": scope["method"], "path": scope["path"]}
         try:
-            self._log.record("request", who)
+            await asyncio.to_thread(self._log.record, "request", who)  # it waits for the disk
         except OSError:
             await refuse(send, ChiasmError("The audit file cannot be written", hint="See gateway.audit_file"))
             return
@@ -44,4 +45,4 @@ class Audited:
         try:
             await self._app(scope, receive, noting)
         finally:
-            self._log.record("response", who | {"status": statuses[0] if statuses else None})
+            await asyncio.to_thread(self._log.record, "response", who | {"status": statuses[0] if statuses else None})

@@ -48,9 +48,6 @@ class EncodeLine(Generic[E]):
     def __len__(self) -> int:
         return len(self._places)
 
-    def __contains__(self, picture: E) -> bool:
-        return picture in self._places
-
     def add(self, picture: E) -> None:
         """Let one wait."""
         self._places[picture] = _Place(picture)

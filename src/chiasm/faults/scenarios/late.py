@@ -6,7 +6,6 @@ from functools import partial
 from chiasm.errors import EngineError
 from chiasm.faults.fault import Fault, Processes
 from chiasm.faults.scenarios.base import Scenario, tampered
-from chiasm.protocol.worker import SupplyRequest
 
 _late = partial(Scenario, group="late", overlap="always", pictures=2)
 
@@ -14,11 +13,10 @@ _late = partial(Scenario, group="late", overlap="always", pictures=2)
 class _CallFails(Fault):
     """The first call with an embedding is answered with an error."""
 
-    async def supplied(self, worker: str, request: SupplyRequest) -> SupplyRequest | None:
+    async def supply_called(self, worker: str) -> None:
         self.num_met += 1
         if self.num_met == 1:
             raise EngineError("The call was not understood")
-        return request
 
 
 class _EncoderFails(Fault):
@@ -36,11 +34,10 @@ class _EncoderFails(Fault):
 
 
 class _ClientLeaves(Fault):
-    async def supplied(self, worker: str, request: SupplyRequest) -> SupplyRequest | None:
+    async def supply_called(self, worker: str) -> None:
         self.num_met += 1
         self.left.set()
         await self.hold()
-        return request
 
 
 def _made(kind: type[Fault]) -> Callable[[Processes | None], Fault]:

@@ -1,8 +1,7 @@
 """Videos for Qwen2-VL, Qwen2.5-VL and Qwen3-VL: frames of one size, cut into patches that span two frames.
 
 Counts and sizes are those of the Hugging Face video processors. Pixels are resized and normalised as the picture
-processor does it, with Pillow's arithmetic; theirs, with torchvision's, differs by one level of 255 at most where a
-frame is resized.
+processor does it, with Pillow's arithmetic; theirs is torchvision's, which rounds otherwise where a frame is resized.
 """
 
 import math
