@@ -3,6 +3,7 @@
 import io
 from hashlib import sha256
 
+import msgspec
 import numpy as np
 import pytest
 import torch
@@ -18,7 +19,7 @@ from chiasm.errors import (
     UnsupportedModelError,
 )
 from chiasm.pooling.model_files import is_pooling_directory, read_pooling_model
-from chiasm.protocol.media import InlineSource, MediaItem
+from chiasm.protocol.media import InlineSource, LateSource, MediaItem
 from chiasm.protocol.pooling.work import ImageInput, PairInput, TextInput
 from tests.numeric.pooling.models import build, build_clip
 from tests.numeric.pooling.served import served, unit
@@ -105,6 +106,12 @@ def test_a_broken_picture_is_refused_with_its_place_and_harms_nobody(one):
         one.pool("embed", [TextInput("a"), broken])
     assert caught.value.item == 1
     assert len(one.values("embed", [picture(PICTURES[0], SIZES[0])])[0]) == 24
+
+
+def test_a_picture_whose_embedding_is_to_follow_is_refused(one):
+    late = msgspec.structs.replace(picture(PICTURES[0], SIZES[0]).item, source=LateSource())
+    with pytest.raises(UnsupportedFeatureError, match="media, not embeddings"):
+        one.pool("embed", [ImageInput(late)])
 
 
 def test_pictures_are_refused_where_they_mean_nothing(one, tmp_path):

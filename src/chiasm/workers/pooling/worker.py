@@ -22,6 +22,7 @@ from chiasm.errors import (
 from chiasm.observability.receipt import StageClock
 from chiasm.pooling.model_files import PoolingModel
 from chiasm.protocol.generation import GenerateEvent, GenerateRequest
+from chiasm.protocol.media import EmbeddingHandle, LateSource
 from chiasm.protocol.pooling.work import ImageInput, PairInput, PoolingInfo, PoolRequest, PoolResponse
 from chiasm.protocol.worker import EncodeRequest, EncodeResponse, WorkerInfo, WorkerStats
 from chiasm.settings import EngineSettings, MediaSettings, PoolingSettings
@@ -175,6 +176,8 @@ class LocalPoolingWorker:
                 raise InvalidRequestError("Scores are of pairs", item=item)
             if isinstance(one, ImageInput) and self._pictures is None:
                 raise UnsupportedFeatureError(f"{self._info.model} takes no pictures", hint="Send texts")
+            if isinstance(one, ImageInput) and isinstance(one.item.source, EmbeddingHandle | LateSource):
+                raise UnsupportedFeatureError("Pooling takes media, not embeddings", hint="Send the picture itself")
             if isinstance(one, ImageInput) and request.task != "embed":
                 raise InvalidRequestError(f"A picture cannot be used for {request.task}", item=item)
         dimensions = request.params.dimensions
