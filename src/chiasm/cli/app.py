@@ -16,7 +16,7 @@ from chiasm.cli.media import media
 from chiasm.cli.parity import parity
 from chiasm.cli.plan import plan
 from chiasm.cli.profile import profile
-from chiasm.cli.report import report_error
+from chiasm.cli.printing import report_error
 from chiasm.cli.serve import serve
 from chiasm.cli.simulate import simulate
 from chiasm.cli.tokens import tokens

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from chiasm.cli.options import ConfigFile, Json, Overrides, resolved
-from chiasm.cli.report import LoadingLine, print_json
+from chiasm.cli.printing import LoadingLine, print_json
 
 if TYPE_CHECKING:
     from chiasm.cli.client import ChatClient

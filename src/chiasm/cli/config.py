@@ -3,7 +3,7 @@
 import typer
 
 from chiasm.cli.options import ConfigFile, Json, Overrides, resolved
-from chiasm.cli.report import print_json
+from chiasm.cli.printing import print_json
 
 config = typer.Typer(help="Look at settings.", no_args_is_help=True)
 

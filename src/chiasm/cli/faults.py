@@ -7,7 +7,7 @@ import typer
 
 from chiasm.cli.options import ConfigFile, Json, Overrides, resolved
 from chiasm.cli.process import restart_for_arithmetic
-from chiasm.cli.report import FAILURE, print_json
+from chiasm.cli.printing import FAILURE, print_json
 
 if TYPE_CHECKING:
     from chiasm.faults.matrix import Trial

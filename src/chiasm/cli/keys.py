@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 import typer
 
 from chiasm.cli.options import Json
-from chiasm.cli.report import print_json
+from chiasm.cli.printing import print_json
 
 if TYPE_CHECKING:
     from chiasm.tenancy.keys import Scope

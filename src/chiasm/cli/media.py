@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from chiasm.cli.options import ConfigFile, Json, Overrides, resolved
-from chiasm.cli.report import FAILURE, print_json
+from chiasm.cli.printing import FAILURE, print_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from chiasm.cli.options import ConfigFile, Json, Overrides, resolved
-from chiasm.cli.report import FAILURE, LoadingLine, print_json
+from chiasm.cli.printing import FAILURE, LoadingLine, print_json
 
 if TYPE_CHECKING:
     from chiasm.pooling.parity import Comparison, ParityReport

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from chiasm.cli.options import Json
-from chiasm.cli.report import print_json
+from chiasm.cli.printing import print_json
 from chiasm.cli.workload import (
     CalibrationFile,
     Images,

@@ -4,7 +4,7 @@ import typer
 
 from chiasm import __version__
 from chiasm.cli.options import Json
-from chiasm.cli.report import print_json
+from chiasm.cli.printing import print_json
 
 
 def version(json: Json = False) -> None:

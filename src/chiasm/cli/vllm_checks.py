@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from chiasm.cli.checks import ANSWER, Check, question
-from chiasm.cli.report import LoadingLine
+from chiasm.cli.printing import LoadingLine
 from chiasm.errors import ChiasmError
 from chiasm.settings import Settings
 

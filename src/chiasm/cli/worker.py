@@ -9,7 +9,7 @@ import typer
 
 from chiasm.cli.options import ConfigFile, Json, Overrides, resolved
 from chiasm.cli.process import restart_for_arithmetic
-from chiasm.cli.report import LoadingLine
+from chiasm.cli.printing import LoadingLine
 
 if TYPE_CHECKING:
     from chiasm.launch.processes.specs import WorkerSpec

@@ -18,7 +18,7 @@ from chiasm.bench.target import Target, parse_target
 from chiasm.bench.workload.bodies import Dialect
 from chiasm.bench.workload.trace import read_trace
 from chiasm.cli.bench.progress import CellProgress
-from chiasm.cli.report import FAILURE, print_json
+from chiasm.cli.printing import FAILURE, print_json
 from chiasm.errors import InvalidSettingError
 
 T = TypeVar("T")
