@@ -1,6 +1,6 @@
 """Decoders under test: small random text models, and a driver that computes sequences in any cut and company."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -9,6 +9,7 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from chiasm.engines.embedded.decoder.base import Decoder, DeepstackRows
+from chiasm.engines.embedded.decoder.low_rank import ArrangedAdapter, adapted_rows
 from chiasm.engines.embedded.decoder.native_decoder import NativeDecoder, kernels_for
 from chiasm.engines.embedded.decoder.torch_decoder import TorchDecoder
 from chiasm.engines.embedded.families.base import LoadedModel
@@ -90,12 +91,16 @@ def chunk(slot: int, start: int, num_tokens: int) -> Chunk:
 
 @dataclass
 class Driver:
-    """Computes sequences (token ids), each in the slot of its number, and collects their tokens' hidden states."""
+    """Computes sequences (token ids), each in the slot and with the adapter of its number.
+
+    Collects their tokens' hidden states.
+    """
 
     decoder: Decoder
     sequences: Sequence[Sequence[int]]
     hidden: dict[tuple[int, int], torch.Tensor] = field(default_factory=dict)
     deepstack: DeepstackRows | None = None
+    adapters: Mapping[int, ArrangedAdapter] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         shape = self.decoder.shape
@@ -124,6 +129,7 @@ class Driver:
             [chunk(*c) for c in chunks],
             self.deepstack,
             None if wanted is None else torch.tensor(wanted, dtype=torch.int64),
+            adapted_rows((self.adapters.get(number), 1) for number, _ in places),
         )
         places = places if wanted is None else [places[row] for row in wanted]
         assert len(x) == len(places)

@@ -317,7 +317,7 @@ def test_memory_that_is_refused_is_an_ordinary_error():
     assert isinstance(decoder, NativeDecoder)
     huge = np.array([[0, 0, 2**44]], np.int64)
     with pytest.raises(MemoryError):
-        decoder._native.step(2**44, 0, 0, 0, 0, 1, 2**44, huge.ctypes.data, 1, 0, 0, 0, 0, 0, -1, 0)
+        decoder._native.step(2**44, 0, 0, 0, 0, 1, 2**44, huge.ctypes.data, 1, 0, 0, 0, 0, 0, -1, 0, ())
     with pytest.raises(MemoryError):
         type(decoder._native)("generic", 1, 1, 64, 2, 1, 16, 64, 2**50, False, 1e-6, 1.0, 0.0).set_head(0, 0)
     driver = Driver(decoder, sequences())

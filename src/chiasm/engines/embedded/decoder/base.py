@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from chiasm.engines.embedded.decoder.low_rank import AdaptedRows, AdapterLayers, ArrangedAdapter
 from chiasm.engines.embedded.decoder.rotary import Rotary
 from chiasm.scheduling.scheduler import Chunk
 
@@ -40,6 +41,7 @@ class Decoder(Protocol):
         hidden_size: Width of hidden states.
         shape: Of attention.
         dtype: Of hidden states, keys and values.
+        weight_bytes: What its weights take.
     """
 
     name: str
@@ -47,6 +49,7 @@ class Decoder(Protocol):
     hidden_size: int
     shape: AttentionShape
     dtype: torch.dtype
+    weight_bytes: int
 
     def rotary(self, positions: NDArray[np.int64]) -> Rotary:
         """Tables for positions [axes, tokens]."""
@@ -56,7 +59,7 @@ class Decoder(Protocol):
         """[tokens] -> [tokens, hidden]; the caller may overwrite rows."""
         ...
 
-    def forward(
+    def forward(  # noqa: PLR0913 - all that a step is
         self,
         x: torch.Tensor,
         rotary: Rotary,
@@ -65,6 +68,7 @@ class Decoder(Protocol):
         chunks: Sequence[Chunk],
         deepstack: DeepstackRows | None,
         wanted: torch.Tensor | None = None,
+        adapted: Sequence[AdaptedRows] = (),
     ) -> torch.Tensor:
         """All layers over packed tokens; each attends to what its slot holds before it, and to itself.
 
@@ -78,11 +82,16 @@ class Decoder(Protocol):
             chunks: In slots of their own.
             deepstack: For models that have it.
             wanted: int64, ascending; the others' keys and values are computed, and no more of the last layer.
+            adapted: Rows with adapters, ascending; the others' results are as without them, bit for bit.
         """
         ...
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
         """[rows, hidden] of the last layer -> [rows, vocab]."""
+        ...
+
+    def arrange(self, layers: AdapterLayers) -> ArrangedAdapter:
+        """Copy an adapter's weights, whose sizes fit, for `forward`. Any thread may call. Raises `MemoryError`."""
         ...
 
     def close(self) -> None:

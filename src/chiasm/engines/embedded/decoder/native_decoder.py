@@ -9,7 +9,7 @@ or on the number of threads, bit for bit.
 import importlib
 from collections.abc import Sequence
 from types import ModuleType
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from torch.nn import functional
 
 from chiasm.engines.embedded.decoder.base import DeepstackRows
+from chiasm.engines.embedded.decoder.low_rank import PARTS, AdaptedRows, AdapterLayers, ArrangedAdapter
 from chiasm.engines.embedded.decoder.rotary import Rotary, RotaryTables
 from chiasm.engines.embedded.decoder.weights import LayerWeights, attention_shape, layer_weights
 from chiasm.engines.embedded.families.base import LoadedModel
@@ -106,6 +107,11 @@ class NativeDecoder:
             self._set_layer(number, layer)
         norm, head = floats(text.norm.weight), model.lm_head.detach().to(self._stored).contiguous()
         self._native.set_head(address(norm), address(head))
+        layers = sum(
+            weight.numel() * (self._stored if weight.ndim > 1 else torch.float32).itemsize
+            for weight in text.layers.parameters()
+        )
+        self.weight_bytes = self._embeddings.nbytes + layers + head.nbytes
 
     def rotary(self, positions: NDArray[np.int64]) -> Rotary:
         """See `Decoder`."""
@@ -115,7 +121,7 @@ class NativeDecoder:
         """See `Decoder`."""
         return functional.embedding(token_ids, self._embeddings).float()
 
-    def forward(
+    def forward(  # noqa: PLR0913 - all that a step is
         self,
         x: torch.Tensor,
         rotary: Rotary,
@@ -124,6 +130,7 @@ class NativeDecoder:
         chunks: Sequence[Chunk],
         deepstack: DeepstackRows | None,
         wanted: torch.Tensor | None = None,
+        adapted: Sequence[AdaptedRows] = (),
     ) -> torch.Tensor:
         """See `Decoder`; computes in place. Raises `ValueError` for what does not fit, and `MemoryError`."""
         rows, shape = len(x), self.shape
@@ -134,7 +141,7 @@ class NativeDecoder:
         runs = _runs(contexts, chunks)
         deep_rows, levels = _deepstack(deepstack, self.hidden_size)
         if wanted is not None and len(levels) >= self.num_layers:
-            return self.forward(x, rotary, kv, contexts, chunks, deepstack)[wanted]
+            return self.forward(x, rotary, kv, contexts, chunks, deepstack, adapted=adapted)[wanted]
         kept = x if wanted is None else torch.empty(len(wanted), self.hidden_size)
         self._native.step(
             rows,
@@ -153,6 +160,7 @@ class NativeDecoder:
             address(wanted),
             -1 if wanted is None else len(wanted),
             kept.data_ptr(),
+            tuple((rows.adapter, rows.first, rows.count) for rows in adapted),
         )
         return kept
 
@@ -163,6 +171,15 @@ class NativeDecoder:
         out = torch.empty(len(hidden), self._vocab_size)
         self._native.logits(len(hidden), hidden.data_ptr(), out.data_ptr())
         return out
+
+    def arrange(self, layers: AdapterLayers) -> ArrangedAdapter:
+        """See `Decoder`."""
+        adapter = self._native.adapter()
+        for number, layer in enumerate(layers):
+            for part, one in layer.items():
+                shrink, expand = one.shrink.float().contiguous(), one.expand.float().contiguous()
+                adapter.set(number, PARTS.index(part), len(shrink), address(shrink), address(expand))
+        return cast("ArrangedAdapter", adapter)
 
     def close(self) -> None:
         """See `Decoder`."""

@@ -10,11 +10,13 @@ from numpy.typing import NDArray
 from torch.nn import functional
 
 from chiasm.engines.embedded.decoder.base import DeepstackRows
+from chiasm.engines.embedded.decoder.low_rank import AdaptedRows, AdapterLayers, TorchAdapter, TorchAdditions
 from chiasm.engines.embedded.decoder.rotary import Rotary, RotaryTables
 from chiasm.engines.embedded.decoder.torch_attention import DecodeRows, attend_chunks, attend_rows, rotate
 from chiasm.engines.embedded.decoder.torch_linear import Linear, make_linear
 from chiasm.engines.embedded.decoder.weights import LayerWeights, attention_shape, layer_weights
 from chiasm.engines.embedded.families.base import LoadedModel
+from chiasm.engines.embedded.memory import module_bytes
 from chiasm.scheduling.scheduler import Chunk
 
 
@@ -44,6 +46,8 @@ class TorchDecoder:
         self._norm: torch.Tensor = text.norm.weight.detach()
         self._layers = [self._arrange(layer, pack=pack) for layer in layer_weights(text)]
         self._head = make_linear(model.lm_head.detach(), None, pack=pack)
+        is_tied = model.lm_head.data_ptr() == self._embeddings.data_ptr() and not pack
+        self.weight_bytes = module_bytes(text) + (0 if is_tied else model.lm_head.nbytes)
 
     def rotary(self, positions: NDArray[np.int64]) -> Rotary:
         """See `Decoder`."""
@@ -53,7 +57,7 @@ class TorchDecoder:
         """See `Decoder`."""
         return functional.embedding(token_ids, self._embeddings)
 
-    def forward(
+    def forward(  # noqa: PLR0913 - all that a step is
         self,
         x: torch.Tensor,
         rotary: Rotary,
@@ -62,14 +66,18 @@ class TorchDecoder:
         chunks: Sequence[Chunk],
         deepstack: DeepstackRows | None,
         wanted: torch.Tensor | None = None,
+        adapted: Sequence[AdaptedRows] = (),
     ) -> torch.Tensor:
         """See `Decoder`."""
-        rows = DecodeRows(contexts, kv) if len(contexts) else None
+        rows, additions = DecodeRows(contexts, kv) if len(contexts) else None, TorchAdditions(adapted)
         for number, layer in enumerate(self._layers):
-            qkv = layer.qkv(self._normed(x, layer.input_norm))
-            x = layer.out.add(self._attend(qkv, layer.qk_norm, rotary, kv[number], rows, chunks), x)
-            gate, up = layer.gate_up(self._normed(x, layer.post_norm)).chunk(2, -1)
-            x = layer.down.add(functional.silu(gate).mul_(up), x)
+            normed = self._normed(x, layer.input_norm)
+            qkv = layer.qkv(normed)
+            additions.add(number, "qkv", normed, qkv)
+            attended = self._attend(qkv, layer.qk_norm, rotary, kv[number], rows, chunks)
+            x = layer.out.add(attended, x)
+            additions.add(number, "out", attended, x)
+            x = self._feed_forward(number, layer, x, additions)
             if deepstack is not None and number < len(deepstack.levels):
                 x[deepstack.rows] += deepstack.levels[number]
         return x if wanted is None else x[wanted]
@@ -78,11 +86,25 @@ class TorchDecoder:
         """See `Decoder`."""
         return self._head(self._normed(hidden, self._norm))
 
+    def arrange(self, layers: AdapterLayers) -> TorchAdapter:
+        """See `Decoder`."""
+        return TorchAdapter(layers, self.dtype)
+
     def close(self) -> None:
         """See `Decoder`."""
 
     def _normed(self, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
         return functional.rms_norm(x, weight.shape, weight, self.shape.eps)
+
+    def _feed_forward(self, number: int, layer: _Layer, x: torch.Tensor, additions: TorchAdditions) -> torch.Tensor:
+        normed = self._normed(x, layer.post_norm)
+        both = layer.gate_up(normed)
+        additions.add(number, "gate_up", normed, both)
+        gate, up = both.chunk(2, -1)
+        active = functional.silu(gate).mul_(up)
+        x = layer.down.add(active, x)
+        additions.add(number, "down", active, x)
+        return x
 
     def _attend(
         self,

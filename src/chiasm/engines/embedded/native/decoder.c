@@ -1,45 +1,7 @@
 #include "decoder.h"
 
+#include "decoder_parts.h"
 #include "linear.h"
-#include "memory.h"
-
-/* Queries of one key head that go over its keys together. */
-#define QUERIES_AT_ONCE 16
-
-typedef struct {
-    float *input_norm, *post_norm, *q_norm, *k_norm;
-    linear qkv, out, gate_up, down;
-} layer;
-
-struct decoder {
-    const kernels *k;
-    decoder_shape shape;
-    team *team;
-    layer *layers;
-    float *final_norm;
-    linear head;
-    buffer norm, qkv, attended, active, scores, tiles; /* scratch of a step; grows, never shrinks */
-};
-
-/* Consecutive tokens of a run that are attended together: rows row .. row + count - 1; the result goes to rows from `out`
- * on. */
-typedef struct {
-    long row, slot, start, count, out;
-} tile;
-
-/* What a step's phases read. Threads have copies; one that is late by a step finds nothing to do with its copy. */
-typedef struct {
-    const decoder *d;
-    decoder_step step;
-    const tile *tiles; /* after those of all rows, one for each wanted row */
-    long num_tiles, most_keys;
-    size_t scores_per_thread;
-    float *norm, *qkv, *attended, *active, *scores;
-    const layer *layer;
-    long number; /* of the layer */
-    float *logits;
-} job;
-_Static_assert(sizeof(job) <= MOST_JOB_BYTES, "a job fits into the team's copy");
 
 /* ---- memory ---- */
 
@@ -73,7 +35,8 @@ void decoder_free(decoder *d) {
             linear_free(linears[n]);
         }
     }
-    buffer *buffers[] = {&d->norm, &d->qkv, &d->attended, &d->active, &d->scores, &d->tiles};
+    buffer *buffers[] = {&d->norm, &d->qkv, &d->attended, &d->active,
+                         &d->scores, &d->tiles, &d->low, &d->raw, &d->adapted};
     for (size_t i = 0; i < sizeof buffers / sizeof *buffers; i++) free(buffers[i]->data);
     linear_free(&d->head);
     free(d->final_norm);
@@ -83,17 +46,14 @@ void decoder_free(decoder *d) {
 
 const decoder_shape *decoder_get_shape(const decoder *d) { return &d->shape; }
 
-static long attended_width(const decoder_shape *s) { return s->heads * s->head_dim; }
-static long qkv_width(const decoder_shape *s) { return (s->heads + 2 * s->kv_heads) * s->head_dim; }
-
 bool decoder_set_layer(decoder *d, long number, const layer_weights *w) {
     const decoder_shape *s = &d->shape;
     layer *l = &d->layers[number];
     return copy_floats(w->input_norm, s->hidden, &l->input_norm) &&
            copy_floats(w->post_norm, s->hidden, &l->post_norm) &&
            copy_floats(w->q_norm, s->head_dim, &l->q_norm) && copy_floats(w->k_norm, s->head_dim, &l->k_norm) &&
-           make_linear(d, w->qkv, w->qkv_bias, qkv_width(s), s->hidden, STORE, &l->qkv) &&
-           make_linear(d, w->out, w->out_bias, s->hidden, attended_width(s), ADD, &l->out) &&
+           make_linear(d, w->qkv, w->qkv_bias, decoder_qkv_width(s), s->hidden, STORE, &l->qkv) &&
+           make_linear(d, w->out, w->out_bias, s->hidden, decoder_attended_width(s), ADD, &l->out) &&
            make_linear(d, w->gate_up, w->gate_up_bias, s->intermediate, s->hidden, SWIGLU, &l->gate_up) &&
            make_linear(d, w->down, w->down_bias, s->hidden, s->intermediate, ADD, &l->down);
 }
@@ -126,24 +86,59 @@ static void final_norm(const job *j, long first, long last, int thread) {
     norm_rows(j, j->step.x, j->d->final_norm, first, last);
 }
 
+/* What rows with adapters add to a part's result. Unit: spans of rows. */
+static void shrink(const job *j, long first, long last, int thread) {
+    (void)thread;
+    const float *const inputs[] = {[QKV] = j->norm, [OUT] = j->attended, [GATE_UP] = j->norm, [DOWN] = j->active};
+    const kernels *k = j->d->k;
+    for (const adapted_rows *a = j->adapted + first; a < j->adapted + last; a++) {
+        const linear *l = &a->adapter->layers[j->number][j->part].shrink;
+        if (!l->weights) continue;
+        const float *x = inputs[j->part] + a->row * l->inputs;
+        k->apply(l, x, a->count, 0, linear_panels(k, l), j->low + a->row * j->most_rank);
+    }
+}
+
+static void expand(const job *j, int part, long first, long last, float *out) {
+    for (const adapted_rows *a = j->adapted; j->touches[part] && a < j->adapted + j->num_adapted; a++) {
+        const linear *l = &a->adapter->layers[j->number][part].expand;
+        if (!l->weights) continue;
+        j->d->k->apply(l, j->low + a->row * j->most_rank, a->count, first, last, out + a->row * l->outputs);
+    }
+}
+
 static void project(const job *j, long first, long last, int thread) {
     (void)thread;
     j->d->k->apply(&j->layer->qkv, j->norm, j->step.rows, first, last, j->qkv);
+    expand(j, QKV, first, last, j->qkv);
 }
 
 static void add_attended(const job *j, long first, long last, int thread) {
     (void)thread;
     j->d->k->apply(&j->layer->out, j->attended, j->step.rows, first, last, j->step.x);
+    expand(j, OUT, first, last, j->step.x);
 }
 
 static void gate_up(const job *j, long first, long last, int thread) {
     (void)thread;
-    j->d->k->apply(&j->layer->gate_up, j->norm, j->step.rows, first, last, j->active);
+    const kernels *k = j->d->k;
+    linear l = j->layer->gate_up;
+    if (!j->touches[GATE_UP]) {
+        k->apply(&l, j->norm, j->step.rows, first, last, j->active);
+        return;
+    }
+    const long panels = linear_panels(k, &l), outputs = l.outputs; /* adapters add to gates and ups before they meet */
+    l.epilogue = STORE;
+    l.outputs = panels * 2 * k->lanes;
+    k->apply(&l, j->norm, j->step.rows, first, last, j->raw);
+    expand(j, GATE_UP, first, last, j->raw);
+    k->swiglu(j->raw, j->step.rows, panels, first, last, outputs, j->active);
 }
 
 static void add_down(const job *j, long first, long last, int thread) {
     (void)thread;
     j->d->k->apply(&j->layer->down, j->active, j->step.rows, first, last, j->step.x);
+    expand(j, DOWN, first, last, j->step.x);
 }
 
 static void head(const job *j, long first, long last, int thread) {
@@ -166,7 +161,7 @@ static size_t values_after(const job *j) {
 static void place_row(const job *j, long row, long slot, long position) {
     const decoder_shape *s = &j->d->shape;
     const long dim = s->head_dim;
-    float *heads = j->qkv + row * qkv_width(s);
+    float *heads = j->qkv + row * decoder_qkv_width(s);
     for (long h = 0; h < s->heads + s->kv_heads; h++) {
         const float *weight = h < s->heads ? j->layer->q_norm : j->layer->k_norm;
         float *x = heads + h * dim;
@@ -195,13 +190,13 @@ static void attend(const job *j, long first, long last, int thread) {
         const long kv_head = unit % s->kv_heads, column = kv_head * group * s->head_dim;
         const float *keys = keys_of(j, t->slot, kv_head);
         const attention a = {
-            .queries = j->qkv + t->row * qkv_width(s) + column,
-            .out = j->attended + t->out * attended_width(s) + column,
+            .queries = j->qkv + t->row * decoder_qkv_width(s) + column,
+            .out = j->attended + t->out * decoder_attended_width(s) + column,
             .keys = keys,
             .values = keys + values_after(j),
             .scores = j->scores + thread * j->scores_per_thread,
-            .query_stride = qkv_width(s),
-            .out_stride = attended_width(s),
+            .query_stride = decoder_qkv_width(s),
+            .out_stride = decoder_attended_width(s),
             .rows = t->count,
             .heads = group,
             .dim = s->head_dim,
@@ -252,12 +247,19 @@ static void share_panels(member *me, const job *j, phase phase, const linear *l)
     share(me, j, phase, linear_panels(j->d->k, l), 4);
 }
 
+static void share_shrink(member *me, job *j, int part) {
+    j->part = part;
+    if (j->touches[part]) share(me, j, shrink, j->num_adapted, 1);
+}
+
 /* From here on, go on with the wanted rows alone: the last layer has all keys and values. */
 static void drop_unwanted(member *me, job *j) {
     share(me, j, keep, j->step.num_wanted, 1);
     j->tiles += j->num_tiles;
     j->num_tiles = j->step.rows = j->step.num_wanted;
     j->step.x = j->step.kept;
+    j->adapted += j->num_adapted;
+    j->num_adapted = j->num_wanted_adapted;
 }
 
 static void run_layers(const void *shared, member *me) {
@@ -266,13 +268,17 @@ static void run_layers(const void *shared, member *me) {
     for (j.number = 0; j.number < d->shape.num_layers; j.number++) {
         const layer *l = j.layer = &d->layers[j.number];
         share(me, &j, input_norm, j.step.rows, 1);
+        share_shrink(me, &j, QKV);
         share_panels(me, &j, project, &l->qkv);
         share(me, &j, place, j.num_tiles, 1);
         if (j.step.num_wanted >= 0 && j.number == d->shape.num_layers - 1) drop_unwanted(me, &j);
         share(me, &j, attend, j.num_tiles * d->shape.kv_heads, 1);
+        share_shrink(me, &j, OUT);
         share_panels(me, &j, add_attended, &l->out);
         share(me, &j, post_norm, j.step.rows, 1);
+        share_shrink(me, &j, GATE_UP);
         share_panels(me, &j, gate_up, &l->gate_up);
+        share_shrink(me, &j, DOWN);
         share_panels(me, &j, add_down, &l->down);
         if (j.number < j.step.num_levels) share(me, &j, add_deep, j.step.num_deep, 1);
     }
@@ -286,30 +292,9 @@ static void run_head(const void *shared, member *me) {
 
 /* ---- a step ---- */
 
-const char *decoder_check(const decoder *d, const decoder_step *s) {
-    int64_t rows = 0;
-    for (long i = 0; i < s->num_runs; i++) {
-        const run_of_tokens *r = &s->runs[i];
-        if (r->slot < 0 || r->slot >= s->slots) return "a slot that is not there";
-        if (r->count < 1 || r->start < 0 || r->count > s->max_tokens || r->start > s->max_tokens - r->count)
-            return "tokens beyond the end of a slot";
-        for (long other = 0; other < i; other++)
-            if (s->runs[other].slot == r->slot) return "a slot that occurs twice";
-        rows += r->count;
-    }
-    if (rows != s->rows) return "another number of tokens than rows";
-    if (s->num_levels > d->shape.num_layers) return "more deepstack levels than layers";
-    for (long i = 0; i < s->num_deep; i++)
-        if (s->deep_rows[i] < 0 || s->deep_rows[i] >= s->rows) return "deepstack values for a row that is not there";
-    if (s->num_wanted >= 0 && s->num_levels == d->shape.num_layers) return "wanted rows of a model with levels after each layer";
-    for (long i = 0; i < s->num_wanted; i++)
-        if (s->wanted[i] < (i ? s->wanted[i - 1] + 1 : 0) || s->wanted[i] >= s->rows) return "wanted rows out of order";
-    return NULL;
-}
-
 /* Products per token, without attention's. */
 static double products(const decoder_shape *s) {
-    return (double)s->num_layers * s->hidden * (qkv_width(s) + attended_width(s) + 3 * s->intermediate);
+    return (double)s->num_layers * s->hidden * (decoder_qkv_width(s) + decoder_attended_width(s) + 3 * s->intermediate);
 }
 
 static void run(const decoder *d, void (*body)(const void *, member *), const job *j, double products) {
@@ -318,49 +303,21 @@ static void run(const decoder *d, void (*body)(const void *, member *), const jo
     else team_run(d->team, body, j, sizeof *j);
 }
 
-/* A tile of its own for each wanted row. */
-static void cut_wanted(const decoder_step *s, tile *tiles) {
-    const run_of_tokens *r = s->runs;
-    long first = 0;
-    for (long i = 0; i < s->num_wanted; i++) {
-        while (s->wanted[i] >= first + r->count) first += r++->count;
-        tiles[i] = (tile){s->wanted[i], r->slot, r->start + s->wanted[i] - first, 1, i};
-    }
-}
-
-/* Cut runs into tiles; also find the longest context. */
-static void cut(const decoder *d, const decoder_step *s, tile *tiles, job *j) {
-    const long group = d->shape.heads / d->shape.kv_heads;
-    const long most_rows = group < QUERIES_AT_ONCE ? QUERIES_AT_ONCE / group : 1;
-    long row = 0;
-    for (const run_of_tokens *r = s->runs; r < s->runs + s->num_runs; r++) {
-        for (long i = 0; i < r->count; i += most_rows)
-            tiles[j->num_tiles++] = (tile){row + i, r->slot, r->start + i, smaller(most_rows, r->count - i), row + i};
-        row += r->count;
-        if (r->start + r->count > j->most_keys) j->most_keys = r->start + r->count;
-    }
-    j->scores_per_thread = (size_t)most_rows * group * (j->most_keys + 16);
-}
-
 bool decoder_run(decoder *d, const decoder_step *s) {
     const decoder_shape *shape = &d->shape;
     const size_t row = s->rows * sizeof(float);
     job j = {.d = d, .step = *s};
-    const long num_wanted = s->num_wanted > 0 ? s->num_wanted : 0;
-    if (!grow(&d->tiles, (s->rows + num_wanted) * sizeof(tile))) return false;
-    cut(d, s, d->tiles.data, &j);
-    cut_wanted(s, (tile *)d->tiles.data + j.num_tiles);
-    if (!grow(&d->norm, row * shape->hidden) || !grow(&d->qkv, row * qkv_width(shape)) ||
-        !grow(&d->attended, row * attended_width(shape)) || !grow(&d->active, row * shape->intermediate) ||
+    if (!decoder_cut(d, s, &j)) return false;
+    if (!grow(&d->norm, row * shape->hidden) || !grow(&d->qkv, row * decoder_qkv_width(shape)) ||
+        !grow(&d->attended, row * decoder_attended_width(shape)) || !grow(&d->active, row * shape->intermediate) ||
         !grow(&d->scores, j.scores_per_thread * team_threads(d->team) * sizeof(float)))
         return false;
-    j.tiles = d->tiles.data;
     j.norm = d->norm.data;
     j.qkv = d->qkv.data;
     j.attended = d->attended.data;
     j.active = d->active.data;
     j.scores = d->scores.data;
-    run(d, run_layers, &j, s->rows * (products(shape) + 2.0 * shape->num_layers * attended_width(shape) * j.most_keys));
+    run(d, run_layers, &j, s->rows * (products(shape) + 2.0 * shape->num_layers * decoder_attended_width(shape) * j.most_keys));
     return true;
 }
 

@@ -27,6 +27,14 @@ typedef struct {
     int64_t slot, start, count;
 } run_of_tokens;
 
+struct adapter;
+
+/* Rows row .. row + count - 1 are computed with an adapter. */
+typedef struct {
+    const struct adapter *adapter;
+    long row, count;
+} adapted_rows;
+
 typedef struct {
     float *x;                   /* [rows, hidden], overwritten */
     const float *cosine, *sine; /* [rows, head_dim]: the first half of cosine and the second of sine are read */
@@ -41,6 +49,8 @@ typedef struct {
     const int64_t *wanted; /* [num_wanted], ascending: rows whose output is wanted; only with fewer levels than layers */
     float *kept;           /* [num_wanted, hidden]: takes their output; `x` is left half computed */
     long num_wanted;       /* negative for all rows, in place */
+    const adapted_rows *adapted; /* ascending, not overlapping; made for this decoder */
+    long num_adapted;
 } decoder_step;
 
 typedef struct decoder decoder;
@@ -49,6 +59,9 @@ typedef struct decoder decoder;
 decoder *decoder_new(const kernels *k, const decoder_shape *shape, int threads);
 void decoder_free(decoder *d);
 const decoder_shape *decoder_get_shape(const decoder *d);
+
+static inline long decoder_attended_width(const decoder_shape *s) { return s->heads * s->head_dim; }
+static inline long decoder_qkv_width(const decoder_shape *s) { return (s->heads + 2 * s->kv_heads) * s->head_dim; }
 
 /* Copy and reorder weights. False when memory is refused. */
 bool decoder_set_layer(decoder *d, long number, const layer_weights *w);

@@ -58,6 +58,9 @@ typedef struct {
     void (*pack)(const void *from, long outputs, long inputs, bool is_bf16, epilogue epilogue, void *to);
     /* x [rows, inputs] -> out [rows, outputs], for panels first .. last - 1. */
     void (*apply)(const linear *l, const float *x, long rows, long first, long last, float *out);
+    /* For panels first .. last - 1 of products with weights in SWIGLU's order, stored as they are in `raw` [rows, panels, 2
+     * x lanes]: what SWIGLU would have stored in `out` [rows, outputs]. */
+    void (*swiglu)(const float *raw, long rows, long panels, long first, long last, long outputs, float *out);
     /* x / rms(x) x weight; `out` may be `x`. */
     void (*norm)(const float *x, const float *weight, long width, float eps, float *out);
     /* Rotate pairs (i, i + dim / 2) in place. */

@@ -4,7 +4,9 @@
 #include "module.h"
 
 #include <errno.h>
+#include <stdlib.h>
 
+#include "adapter_module.h"
 #include "decoder.h"
 
 typedef struct {
@@ -122,12 +124,44 @@ static PyObject *py_set_head(PyObject *self, PyObject *args) {
     return end((object *)self, is_done);
 }
 
+/* Spans of rows as {adapter, row, count} in a new array; NULL with an exception. */
+static adapted_rows *adapted_of(object *self, PyObject *spans) {
+    const Py_ssize_t count = PyTuple_Size(spans);
+    adapted_rows *adapted = count < 0 ? NULL : calloc(count + 1, sizeof *adapted);
+    if (!adapted) return count < 0 ? NULL : (adapted_rows *)PyErr_NoMemory();
+    for (Py_ssize_t i = 0; i < count; i++) {
+        PyObject *one;
+        if (PyArg_ParseTuple(PyTuple_GetItem(spans, i), "Oll", &one, &adapted[i].row, &adapted[i].count) &&
+            (adapted[i].adapter = adapter_of(one, (PyObject *)self)))
+            continue;
+        free(adapted);
+        return NULL;
+    }
+    return adapted;
+}
+
+static PyObject *run_step(object *self, const decoder_step *s) {
+    decoder *d = begin(self);
+    if (!d) return NULL;
+    const char *problem = decoder_check(d, s);
+    if (problem) {
+        end(self, true);
+        return PyErr_Format(PyExc_ValueError, "The step names %s", problem);
+    }
+    bool is_done;
+    Py_BEGIN_ALLOW_THREADS
+    is_done = decoder_run(d, s);
+    Py_END_ALLOW_THREADS
+    return end(self, is_done);
+}
+
 static PyObject *py_step(PyObject *self, PyObject *args) {
     address x, cosine, sine, kv, runs, deep_rows, deep, wanted, kept;
+    PyObject *spans;
     decoder_step s = {0};
     if (!PyArg_ParseTuple(
-            args, "lKKKKllKlKKllKlK", &s.rows, &x, &cosine, &sine, &kv, &s.slots, &s.max_tokens, &runs, &s.num_runs,
-            &deep_rows, &deep, &s.num_deep, &s.num_levels, &wanted, &s.num_wanted, &kept))
+            args, "lKKKKllKlKKllKlKO!", &s.rows, &x, &cosine, &sine, &kv, &s.slots, &s.max_tokens, &runs, &s.num_runs,
+            &deep_rows, &deep, &s.num_deep, &s.num_levels, &wanted, &s.num_wanted, &kept, &PyTuple_Type, &spans))
         return NULL;
     s.x = pointer(x);
     s.cosine = pointer(cosine);
@@ -138,18 +172,20 @@ static PyObject *py_step(PyObject *self, PyObject *args) {
     s.deep = pointer(deep);
     s.wanted = pointer(wanted);
     s.kept = pointer(kept);
-    decoder *d = begin((object *)self);
-    if (!d) return NULL;
-    const char *problem = decoder_check(d, &s);
-    if (problem) {
-        end((object *)self, true);
-        return PyErr_Format(PyExc_ValueError, "The step names %s", problem);
-    }
-    bool is_done;
-    Py_BEGIN_ALLOW_THREADS
-    is_done = decoder_run(d, &s);
-    Py_END_ALLOW_THREADS
-    return end((object *)self, is_done);
+    adapted_rows *adapted = adapted_of((object *)self, spans); /* the caller keeps the adapters alive */
+    if (!adapted) return NULL;
+    s.adapted = adapted;
+    s.num_adapted = PyTuple_Size(spans);
+    PyObject *result = run_step((object *)self, &s);
+    free(adapted);
+    return result;
+}
+
+static PyObject *py_adapter(PyObject *self, PyObject *nothing) {
+    (void)nothing;
+    object *o = (object *)self;
+    if (!o->decoder) return PyErr_Format(PyExc_ValueError, "the decoder is closed");
+    return new_adapter(self, o->kernels, decoder_get_shape(o->decoder));
 }
 
 static PyObject *py_logits(PyObject *self, PyObject *args) {
@@ -176,7 +212,8 @@ static PyMethodDef methods[] = {
     {"set_head", py_set_head, METH_VARARGS, "set_head(norm, weights)"},
     {"step", py_step, METH_VARARGS,
      "step(rows, x, cos, sin, kv, slots, max_tokens, runs, num_runs, deep_rows, deep, num_deep, num_levels, "
-     "wanted, num_wanted, kept)"},
+     "wanted, num_wanted, kept, spans of rows (adapter, first, count))"},
+    {"adapter", py_adapter, METH_NOARGS, "An adapter for this decoder that adds nothing yet."},
     {"logits", py_logits, METH_VARARGS, "logits(rows, x, out)"},
     {"close", py_close, METH_NOARGS, "Join the threads and give back the memory."},
     {NULL, NULL, 0, NULL},
@@ -228,7 +265,9 @@ static bool add_type(PyObject *m, const char *name, PyObject *type) {
 
 PyMODINIT_FUNC PyInit__native(void) {
     PyObject *m = PyModule_Create(&module);
-    if (add_type(m, "NativeDecoder", PyType_FromSpec(&spec)) && add_type(m, "NativeTower", new_tower_type())) return m;
+    if (add_type(m, "NativeDecoder", PyType_FromSpec(&spec)) && add_type(m, "NativeTower", new_tower_type()) &&
+        add_type(m, "NativeAdapter", new_adapter_type()))
+        return m;
     Py_XDECREF(m);
     return NULL;
 }
