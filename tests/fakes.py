@@ -189,6 +189,10 @@ class FakeIngest:
     def lease(self):
         return None
 
+    @property
+    def spooled_bytes(self):
+        return 0
+
     def num_spooled(self, identity):
         return 0
 

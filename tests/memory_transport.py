@@ -38,6 +38,11 @@ class MemoryTransport:
             now_s = time.monotonic()
             return sum(key in self._mine and ends_s > now_s for key, (_, ends_s) in self._shared.offers.items())
 
+    @property
+    def offered_bytes(self) -> int:
+        with self._shared.lock:
+            return sum(len(data) for key, (data, _) in self._shared.offers.items() if key in self._mine)
+
     def put(self, key, data, *, ttl_s):
         self._shared.num_puts += 1
         time.sleep(self._shared.put_delay_s)

@@ -13,6 +13,7 @@ from chiasm.cli.doctor import doctor
 from chiasm.cli.faults import faults
 from chiasm.cli.keys import keys
 from chiasm.cli.media import media
+from chiasm.cli.memory import memory
 from chiasm.cli.parity import parity
 from chiasm.cli.plan import plan
 from chiasm.cli.profile import profile
@@ -49,6 +50,7 @@ app.command()(profile)
 app.command()(simulate)
 app.command()(advise)
 app.command()(bench)
+app.command()(memory)
 app.command()(version)
 app.add_typer(config, name="config")
 app.add_typer(deploy, name="deploy")

@@ -89,6 +89,11 @@ class Transport(Protocol):
         """Tensors that others may take from this process now."""
         ...
 
+    @property
+    def offered_bytes(self) -> int:
+        """What those tensors take."""
+        ...
+
     def put(self, key: str, data: Buffer, *, ttl_s: float) -> str:
         """Offer a copy of contiguous bytes for `ttl_s`; returns their address. A key that is there is renewed.
 

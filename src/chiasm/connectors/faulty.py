@@ -54,6 +54,11 @@ class FaultyTransport:
         """That of the transport inside."""
         return self._inner.num_offered
 
+    @property
+    def offered_bytes(self) -> int:
+        """See `Transport.offered_bytes`."""
+        return self._inner.offered_bytes
+
     def put(self, key: str, data: Buffer, *, ttl_s: float) -> str:
         """See `Transport.put`."""
         fault = self._draw(self._put_faults)

@@ -49,6 +49,11 @@ class FileTransport:
         with self._lock:
             return len(self._book)
 
+    @property
+    def offered_bytes(self) -> int:
+        """See `Transport.offered_bytes`."""
+        return self._book.used_bytes
+
     def put(self, key: str, data: Buffer, *, ttl_s: float) -> str:
         """See `Transport.put`. Bytes that differ from those offered under the key replace them."""
         with self._lock:

@@ -10,6 +10,7 @@ from chiasm.cache.byte_lru import ByteLru
 from chiasm.cache.label import CacheLabel
 from chiasm.connectors.base import Buffer, ExpectedEmbedding, check_embedding, embedding_key
 from chiasm.errors import HandleExpiredError
+from chiasm.observability.memory import MemoryPart
 from chiasm.protocol.deletion import Deletion
 from chiasm.protocol.media import EmbeddingHandle, EmbeddingMetadata
 
@@ -50,6 +51,16 @@ class LocalConnector:
         """Embeddings in use."""
         with self._lock:
             return self._store.num_held
+
+    def memory_parts(self) -> tuple[MemoryPart, ...]:
+        """Embeddings that requests hold, and those kept for reuse."""
+        with self._lock:
+            used, held = self._store.used_bytes, self._store.held_bytes
+            most, capacity = self._store.max_held_bytes, self._store.capacity_bytes
+        return (
+            MemoryPart(name="held_embeddings", kind="requests", used_bytes=held, reserved_bytes=most),
+            MemoryPart(name="cached_embeddings", kind="cache", used_bytes=used - held, reserved_bytes=capacity),
+        )
 
     def publish(self, metadata: EmbeddingMetadata, data: Buffer, cache_salt: str = "") -> EmbeddingHandle:
         """See `EmbeddingConnector.publish`; keeps a reference to `data`, not a copy."""

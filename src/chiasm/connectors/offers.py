@@ -69,6 +69,11 @@ class OfferBook(Generic[T]):
         self.sweep()
         return len(self._offers)
 
+    @property
+    def used_bytes(self) -> int:
+        """What is on offer takes."""
+        return self._used_bytes
+
     def put(self, key: str, data: Buffer, ttl_s: float) -> T:
         """Offer a copy; renew it when the very bytes are on offer under the key, and replace any others.
 

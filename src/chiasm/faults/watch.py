@@ -85,6 +85,11 @@ class WatchedTransport:
         """That of the transport inside."""
         return self._inner.num_offered
 
+    @property
+    def offered_bytes(self) -> int:
+        """See `Transport.offered_bytes`."""
+        return self._inner.offered_bytes
+
     def put(self, key: str, data: Buffer, *, ttl_s: float) -> str:
         """See `Transport.put`."""
         transport = self._tampered(self._watch.fault_of(key, self._offers), "put", self._offers)

@@ -84,7 +84,7 @@ def create_app(
                 Access,
                 tenants=gateway.tenants,
                 scopes=ANY,
-                paths=scopes | dict.fromkeys(("/metrics", "/debug/state"), METRICS),
+                paths=scopes | dict.fromkeys(("/metrics", "/debug/state", "/debug/memory"), METRICS),
                 open_paths=OPEN_PATHS | console_paths(),
             )
         ],
@@ -113,6 +113,7 @@ def _admin_app(gateway: Gateway, retention: tuple[Retention, ...]) -> ASGIApp:
 
 def _routes(gateway: Gateway) -> list[Route]:
     models, health, debug = ModelRoutes(gateway), HealthRoutes(gateway), DebugRoutes(gateway)
+    state = StateRoutes(gateway)
     return [
         Route("/v1/models", models.list),
         Route("/v1/models/{id:path}", models.entry),
@@ -122,7 +123,8 @@ def _routes(gateway: Gateway) -> list[Route]:
         Route("/metrics", health.metrics),
         Route("/debug/receipts", debug.receipts),
         Route("/debug/receipts/{id}", debug.receipt),
-        Route("/debug/state", StateRoutes(gateway).state),
+        Route("/debug/state", state.state),
+        Route("/debug/memory", state.memory),
         Route("/openapi.json", openapi),
         *console_routes(),
     ]

@@ -1,5 +1,6 @@
 """What all routes share."""
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
@@ -8,6 +9,8 @@ from starlette.types import Scope
 
 from chiasm.asgi.admission import Admission, Seat
 from chiasm.asgi.interruptions import Interruptions
+from chiasm.errors import MediaError
+from chiasm.errors import ChiasmError
 from chiasm.gateway.aliases import MediaAliases
 from chiasm.gateway.autoscaling import autoscaling_levels
 from chiasm.gateway.cache_scopes import CacheScopes
@@ -16,13 +19,18 @@ from chiasm.gateway.receipts import ReceiptRing
 from chiasm.media.reference import MediaReference
 from chiasm.media.spool import SpoolLease
 from chiasm.observability.logs import log_receipt
+from chiasm.observability.memory import MemoryPart, WorkerMemory, allocator_memory, process_memory
 from chiasm.observability.metrics import GatewayMetrics
 from chiasm.observability.receipt import Receipt, StageClock
+from chiasm.protocol.fleet import Fleetlike
 from chiasm.protocol.media import MediaItem
+from chiasm.protocol.memory import Weighable
 from chiasm.protocol.worker import Worker
 from chiasm.settings import GatewaySettings
 from chiasm.tenancy.audit import AuditLog
 from chiasm.tenancy.tenants import Tenants
+
+_MEMORY_TIMEOUT_S = 2.0
 
 
 class Ingest(Protocol):
@@ -30,6 +38,11 @@ class Ingest(Protocol):
 
     def lease(self) -> SpoolLease | None:
         """Begin to hold media in files for one request; None where items carry their bytes."""
+        ...
+
+    @property
+    def spooled_bytes(self) -> int:
+        """What the files of all media take."""
         ...
 
     def num_spooled(self, identity: str) -> int:
@@ -40,6 +53,12 @@ class Ingest(Protocol):
         self, references: Sequence[MediaReference], deadline_s: float, clock: StageClock, lease: SpoolLease | None
     ) -> list[MediaItem]:
         """Return one checked item per reference, in order. Raises `MediaError`. Safe to cancel."""
+        ...
+
+    async def collect_each(
+        self, references: Sequence[MediaReference], deadline_s: float, clock: StageClock, lease: SpoolLease | None
+    ) -> list[MediaItem | MediaError]:
+        """As `collect`, but a reference that cannot be used comes back as its error."""
         ...
 
 
@@ -87,6 +106,24 @@ class Gateway:
         num_tokens = receipt.num_prompt_tokens + (receipt.num_output_tokens or num_streamed_tokens)
         self.tenants.use(tenant, tokens=num_tokens, visual_tokens=receipt.num_visual_tokens)
         log_receipt(endpoint, receipt)
+
+    async def weigh(self) -> tuple[WorkerMemory, ...]:
+        """What the server's processes take of memory; `/metrics` shows the answer until the next."""
+        worker = self.worker
+        told: tuple[WorkerMemory, ...] = ()
+        if isinstance(worker, Weighable):
+            try:
+                told = await worker.memory(_MEMORY_TIMEOUT_S)
+            except ChiasmError as error:
+                told = (WorkerMemory(worker=worker.info.name, error=error.code),)
+        if isinstance(worker, Fleetlike):
+            told = (await asyncio.to_thread(self._weigh_gateway), *told)
+        self.metrics.memory = told
+        return told
+
+    def _weigh_gateway(self) -> WorkerMemory:
+        spool = MemoryPart(name="spool", kind="shared", used_bytes=self.ingest.spooled_bytes)
+        return WorkerMemory(worker="gateway", process=process_memory(), allocator=allocator_memory(), parts=(spool,))
 
     def _levels(self) -> Mapping[str, float]:
         return {

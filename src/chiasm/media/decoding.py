@@ -10,6 +10,7 @@ from chiasm.media.pixel_budget import PixelBudget
 from chiasm.media.prepare.base import ImagePreparer, PreparedImage
 from chiasm.media.prepare.medium import Announced, prepare_medium
 from chiasm.media.sources import read_source
+from chiasm.observability.memory import MemoryPart
 from chiasm.observability.receipt import StageClock
 from chiasm.protocol.media import EmbeddingHandle, LateSource, MediaItem
 from chiasm.settings import MediaSettings
@@ -36,7 +37,8 @@ class PictureDecoder:
         self._decode: _Decode = (
             ProcessPool(settings, settings.decode_threads) if settings.decoder == "processes" else _Here(settings)
         )
-        self._pixels = PixelBudget(settings.max_decoding_pixels)
+        self._max_pixels = settings.max_decoding_pixels
+        self._pixels = PixelBudget(self._max_pixels)
         self._pool = ThreadPoolExecutor(settings.decode_threads, thread_name_prefix="chiasm-decode")
         self.num_decoding = 0
         self.num_decoded = 0
@@ -46,6 +48,11 @@ class PictureDecoder:
     def num_decoding_pixels(self) -> int:
         """Pixels of pictures in work or waiting for a thread; 0 when idle."""
         return self._pixels.num_used
+
+    def memory_part(self) -> MemoryPart:
+        """Pixels of pictures in work or waiting for a thread, three bytes each."""
+        used, most = self._pixels.num_used, self._max_pixels
+        return MemoryPart(name="pixels", kind="requests", used_bytes=3 * used, reserved_bytes=3 * most)
 
     async def prepare(
         self, item: MediaItem, preparer: ImagePreparer, clock: StageClock | None = None, index: int | None = None

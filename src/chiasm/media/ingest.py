@@ -81,6 +81,11 @@ class MediaIngest:
         """Begin to hold media for one request, until it is closed; None where items carry their bytes."""
         return None if self._spool is None else self._spool.lease()
 
+    @property
+    def spooled_bytes(self) -> int:
+        """What those of all media take."""
+        return 0 if self._spool is None else self._spool.num_bytes
+
     def num_spooled(self, identity: str) -> int:
         """Files of the spool that hold a medium's bytes for requests under way."""
         return 0 if self._spool is None else self._spool.num_files_of(identity)

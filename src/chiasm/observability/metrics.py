@@ -1,14 +1,18 @@
 """Metric names, each with its unit, and where they are counted. One registry per application, so tests do not share."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TypeVar, cast
+from typing import TYPE_CHECKING, TypeVar, cast
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
+from chiasm.observability.memory_metrics import MemoryLevels
 from chiasm.observability.receipt import Receipt, Span
+
+if TYPE_CHECKING:
+    from chiasm.observability.memory import WorkerMemory
 
 _LATENCY_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.2, 0.3, 0.5, 0.75, 1, 1.5, 2, 3, 5, 7.5, 10, 20, 30, 60, 120)
 _MEDIA_STAGES = frozenset({"fetch", "check", "decode_media", "prepare"})
@@ -30,7 +34,9 @@ class GatewayMetrics:
         self.registry = CollectorRegistry()
         self._all_counters: list[Counter] = []
         self._children: dict[tuple[Counter | Histogram, tuple[str, ...]], Counter | Histogram] = {}
+        self.memory: tuple[WorkerMemory, ...] = ()
         self.registry.register(_Levels(levels, worker_levels, worker_totals))
+        self.registry.register(MemoryLevels(lambda: self.memory))
         self._received = self._counter("requests_received", "Requests that reached an endpoint.", ["endpoint"])
         self._ended = self._counter("requests", "Requests that ended.", ["endpoint", "outcome"])
         self._ttft_s = self._histogram("ttft_seconds", "Arrival to first token.", ["endpoint"])

@@ -13,9 +13,11 @@ from chiasm.errors import (
     HandleExpiredError,
     UnsupportedFeatureError,
 )
+from chiasm.observability.memory import WorkerMemory
 from chiasm.protocol.deletion import Deleted, Deletion, Forgetful
 from chiasm.protocol.fleet import FleetState
 from chiasm.protocol.generation import GenerateEvent, GenerateRequest
+from chiasm.protocol.memory import Weighable
 from chiasm.protocol.worker import EncodeRequest, EncodeResponse, Role, WorkerInfo, WorkerStats
 from chiasm.routing.clock import Clock, SystemClock
 from chiasm.routing.costs.model import CostModel
@@ -137,6 +139,11 @@ class Router:
         answers = await asyncio.gather(*(_forgotten(member, deletion, timeout_s) for member in members))
         return (Deleted(worker=_NAME, num_known=num_known), *(one for answer in answers for one in answer))
 
+    async def memory(self, timeout_s: float) -> tuple[WorkerMemory, ...]:
+        """See `Weighable`."""
+        answers = await asyncio.gather(*(_weighed(member, timeout_s) for member in self.fleet.members))
+        return tuple(one for answer in answers for one in answer)
+
     async def aclose(self) -> None:
         """Stop; calls under way are ended and all members closed."""
         self._parts.quarantine.close()
@@ -163,6 +170,20 @@ async def _forgotten(member: Member, deletion: Deletion, timeout_s: float) -> tu
         return (Deleted(worker=member.name, error=DeadlineExceededError.code),)
     except ChiasmError as error:
         return (Deleted(worker=member.name, error=error.code),)
+    return tuple(msgspec.structs.replace(one, worker=member.name) for one in answer)
+
+
+async def _weighed(member: Member, timeout_s: float) -> tuple[WorkerMemory, ...]:
+    """A member's memory under the name by which the fleet knows it, or why that is not known."""
+    if not isinstance(member.worker, Weighable):
+        return (WorkerMemory(worker=member.name, error=UnsupportedFeatureError.code),)
+    try:
+        async with asyncio.timeout(timeout_s):
+            answer = await member.worker.memory(timeout_s)
+    except TimeoutError:
+        return (WorkerMemory(worker=member.name, error=DeadlineExceededError.code),)
+    except ChiasmError as error:
+        return (WorkerMemory(worker=member.name, error=error.code),)
     return tuple(msgspec.structs.replace(one, worker=member.name) for one in answer)
 
 

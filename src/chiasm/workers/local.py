@@ -12,6 +12,7 @@ from chiasm.engines.embedded.engine import EmbeddedEngine, Progress
 from chiasm.errors import UnsupportedFeatureError
 from chiasm.media.decoding import PictureDecoder
 from chiasm.media.prepare.base import ImagePreparer
+from chiasm.observability.memory import WorkerMemory
 from chiasm.observability.receipt import StageClock
 from chiasm.protocol.deletion import Deleted, Deletion
 from chiasm.protocol.generation import GenerateEvent, GenerateRequest
@@ -22,6 +23,7 @@ from chiasm.workers.deadline import until
 from chiasm.workers.embeddings import EmbeddingSource
 from chiasm.workers.generations import Generations
 from chiasm.workers.handover import KvExchange
+from chiasm.workers.memory import weigh
 from chiasm.workers.roles import ALL_ROLES, check_request, check_roles, require_role
 from chiasm.workers.transfers import TensorMover
 
@@ -131,6 +133,7 @@ class LocalWorker:
             num_decoding_pixels=self._decoder.num_decoding_pixels,
             totals={
                 **(core.totals if core else {}),
+                "out_of_memory": self._num_out_of_memory,
                 "encoded_items": encoder.num_encoded if encoder else 0,
                 "encodes_avoided_embedding": self._embeddings.num_hits,
                 "encodes_avoided_prefix": generations.num_covered_items if generations else 0,
@@ -201,6 +204,32 @@ class LocalWorker:
             num_pending=num_pinned + num_used,
         )
         return (deleted,)
+
+    async def memory(self, timeout_s: float) -> tuple[WorkerMemory, ...]:
+        """See `Weighable`."""
+        async with until(asyncio.get_running_loop().time() + timeout_s):
+            return (await asyncio.to_thread(self._weigh),)
+
+    def _weigh(self) -> WorkerMemory:
+        engine = self._engine
+        return weigh(
+            self._info.name,
+            weights=engine.weights,
+            parts=(
+                *(engine.core.memory_parts() if engine.core else ()),
+                *self._connector.memory_parts(),
+                *self._mover.memory_parts(),
+                self._decoder.memory_part(),
+            ),
+            kv_bytes_per_token=engine.core.kv_bytes_per_token if engine.core else 0,
+            embedding_bytes_per_token=engine.embedding_bytes_per_token,
+            num_out_of_memory=self._num_out_of_memory,
+        )
+
+    @property
+    def _num_out_of_memory(self) -> int:
+        core, encoder = self._engine.core, self._engine.encoder
+        return (core.totals["out_of_memory"] if core else 0) + (encoder.num_out_of_memory if encoder else 0)
 
     async def aclose(self) -> None:
         """See `Worker`."""

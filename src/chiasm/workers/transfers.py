@@ -12,6 +12,7 @@ from typing import TypeVar
 from chiasm.cache.label import CacheLabel
 from chiasm.connectors.base import ITEM_SIZE_BYTES, Buffer, Transport
 from chiasm.errors import HandleExpiredError, LayoutMismatchError, TransferError
+from chiasm.observability.memory import MemoryPart
 from chiasm.protocol.deletion import Deletion
 from chiasm.protocol.kv import KvHandle
 from chiasm.protocol.media import EmbeddingHandle
@@ -52,6 +53,13 @@ class TensorMover:
     def num_offered(self) -> int:
         """Tensors that others may take now."""
         return 0 if self._transport is None else self._transport.num_offered
+
+    def memory_parts(self) -> tuple[MemoryPart, ...]:
+        """What is on offer."""
+        if self._transport is None:
+            return ()
+        used, most = self._transport.offered_bytes, self._settings.max_bytes
+        return (MemoryPart(name="offers", kind="shared", used_bytes=used, reserved_bytes=most),)
 
     async def offer(self, key: str, data: Buffer, label: CacheLabel, *, is_fresh: bool = False) -> Offer:
         """Offer a copy of contiguous bytes. Raises `OverloadedError`.

@@ -38,6 +38,11 @@ class ShmTransport:
         with self._lock:
             return 0 if self._is_closed else len(self._producer.book)
 
+    @property
+    def offered_bytes(self) -> int:
+        """See `Transport.offered_bytes`."""
+        return self._producer.book.used_bytes
+
     def put(self, key: str, data: Buffer, *, ttl_s: float) -> str:
         """See `Transport.put`. Bytes that differ from those offered under the key replace them."""
         with self._lock:

@@ -13,9 +13,11 @@ from chiasm.cache.label import Deletions
 from chiasm.engines.embedded.decoder.base import Decoder, DeepstackRows
 from chiasm.engines.embedded.decoder.rotary import Rotary
 from chiasm.engines.embedded.kv import PrefixBlocks, SlotKV
+from chiasm.engines.embedded.memory import is_out_of_memory
 from chiasm.engines.embedded.sampling.sampler import Outcome, sample
 from chiasm.engines.embedded.sequence import PlannedPrompt, Sequence
 from chiasm.errors import ChiasmError, EngineStepError
+from chiasm.observability.memory import MemoryPart
 from chiasm.protocol.deletion import Deletion
 from chiasm.protocol.generation import ChoiceFinished, TokenEvent
 from chiasm.scheduling.scheduler import Scheduler, State, Step
@@ -60,6 +62,7 @@ class EngineCore:
         self._next_token = np.zeros(num_slots, np.int64)
         self._next_position = np.zeros(num_slots, np.int64)
         self._context = np.zeros(num_slots, np.int64)
+        self._peak_kv_tokens = 0
         self._positions = decoder.rotary(np.arange(max_tokens + 1, dtype=np.int64)[None])
         self.totals = {
             "steps": 0,
@@ -69,6 +72,7 @@ class EngineCore:
             "cached_prompt_tokens": 0,
             "taken_prompt_tokens": 0,
             "failed_steps": 0,
+            "out_of_memory": 0,
             "cancelled": 0,
         }
 
@@ -77,6 +81,29 @@ class EngineCore:
         """Layers, kv_heads, head_dim and type of keys and values."""
         shape = self._decoder.shape
         return self._decoder.num_layers, shape.kv_heads, shape.head_dim, self._decoder.dtype
+
+    @property
+    def kv_bytes_per_token(self) -> int:
+        """What a token of a running sequence takes."""
+        return self._kv.bytes_per_token
+
+    def memory_parts(self) -> tuple[MemoryPart, ...]:
+        """Keys and values of running sequences, and those kept for reuse. From any thread."""
+        num_tokens = sum(sequence.num_kv_tokens for sequence in list(self._sequences.values()))
+        slots = MemoryPart(
+            name="kv_slots",
+            kind="requests",
+            used_bytes=num_tokens * self._kv.bytes_per_token,
+            reserved_bytes=self._kv.data.nbytes,
+            peak_bytes=self._peak_kv_tokens * self._kv.bytes_per_token,
+        )
+        blocks = MemoryPart(
+            name="prefix_blocks",
+            kind="cache",
+            used_bytes=len(self.pool) * self._blocks.block_bytes,
+            reserved_bytes=self._blocks.num_blocks * self._blocks.block_bytes,
+        )
+        return slots, blocks
 
     @property
     def num_open(self) -> int:
@@ -267,6 +294,7 @@ class EngineCore:
     def _abandon(self, step: Step, rows: Seq[Sequence], error: Exception) -> None:
         logger.error("A step failed; its sequences end", exc_info=error)
         self.totals["failed_steps"] += 1
+        self.totals["out_of_memory"] += is_out_of_memory(error)
         for sequence in {*rows, *(self._sequences[chunk.sequence.key] for chunk in step.chunks)}:
             self._fail(sequence, EngineStepError(f"The model failed in this request: {type(error).__name__}"))
 
@@ -279,6 +307,9 @@ class EngineCore:
         self._budget.see(step.num_tokens, time.perf_counter() - start_s)
         self.totals["steps"] += 1
         self.totals["decode_tokens"] += step.num_decoding
+        num_tokens = step.num_decoding + int(self._context[: step.num_decoding].sum())
+        num_tokens += sum(chunk.start + chunk.num_tokens for chunk in step.chunks)
+        self._peak_kv_tokens = max(self._peak_kv_tokens, num_tokens)
         for chunk in step.chunks:
             self.totals["prefill_tokens"] += chunk.num_tokens
             if chunk.sequence.num_missing_tokens:

@@ -10,6 +10,7 @@ import torch
 from chiasm.connectors.base import EmbeddingConnector, checksum
 from chiasm.engines.embedded.buffers import dtype_name, tensor_bytes
 from chiasm.engines.embedded.families.base import Family, LoadedModel
+from chiasm.engines.embedded.memory import is_out_of_memory
 from chiasm.errors import ChiasmError, EngineStepError
 from chiasm.media.prepare.base import PreparedImage
 from chiasm.protocol.media import EmbeddingHandle, EmbeddingMetadata
@@ -69,6 +70,7 @@ class Encoder:
         self._jobs: EncodeLine[EncodeJob] = EncodeLine()
         self._paused_s = 0.0
         self.num_encoded = 0
+        self.num_out_of_memory = 0
 
     @property
     def num_waiting(self) -> int:
@@ -114,6 +116,7 @@ class Encoder:
             return [error] * len(batch)
         except Exception as error:
             logger.exception("Encoding failed")
+            self.num_out_of_memory += is_out_of_memory(error)
             return [EngineStepError(f"The vision encoder failed: {type(error).__name__}")] * len(batch)
         self.num_encoded += len(batch)
         end_s = time.perf_counter()

@@ -21,6 +21,7 @@ from chiasm.engines.embedded.families.pictures import PictureFamily
 from chiasm.engines.embedded.families.registry import family_for
 from chiasm.engines.embedded.language import LanguageStages, context_tokens
 from chiasm.engines.embedded.loop import EngineLoop
+from chiasm.engines.embedded.memory import module_bytes
 from chiasm.engines.embedded.planner import processor_revision
 from chiasm.engines.embedded.revision import model_revision
 from chiasm.engines.embedded.tower.registry import make_tower
@@ -41,6 +42,7 @@ class EmbeddedEngine:
     Attributes:
         language: Prefill and decode; None for an encoder alone.
         encoder: None without the role 'encode', and for text-only models.
+        weights: Bytes of the decoder's and the tower's.
     """
 
     def __init__(
@@ -73,10 +75,12 @@ class EmbeddedEngine:
         self.language: LanguageStages | None = None
         if not is_encoder_only:
             self.language = LanguageStages(settings, directory, self.family, model, connector, self.model_revision)
+        self.weights = {"decoder": self.language.decoder.weight_bytes} if self.language is not None else {}
         _drop_language(model)
         progress("Preparing caches", 0.9)
         self.encoder = None
         if "encode" in roles and self.preparer is not None:
+            self.weights["tower"] = module_bytes(getattr(model.vision, "vision", model.vision))
             model.vision = make_tower(
                 model.vision, kind=settings.decoder, threads=settings.threads, pause=self._give_way
             )
@@ -102,6 +106,12 @@ class EmbeddedEngine:
     def preparer(self) -> ImagePreparer | None:
         """How pictures are prepared; None for a text-only model."""
         return self.family.preparer
+
+    @property
+    def embedding_bytes_per_token(self) -> int:
+        """What a visual token's embedding takes; 0 where nothing is encoded."""
+        width = self.language.embedding_width if self.language and self.preparer else 0
+        return width * dtype_of(self.dtype).itemsize
 
     def _give_way(self) -> None:
         self.loop.give_way()

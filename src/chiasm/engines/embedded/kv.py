@@ -62,7 +62,8 @@ class PrefixBlocks:
 
     def __init__(self, kv: SlotKV, capacity_bytes: int) -> None:
         layers, _, two, heads, _, head_dim = kv.data.shape
-        self.num_blocks = capacity_bytes // (kv.bytes_per_token * BLOCK_TOKENS)
+        self.block_bytes = kv.bytes_per_token * BLOCK_TOKENS
+        self.num_blocks = capacity_bytes // self.block_bytes
         shape = (self.num_blocks, layers, two, heads, BLOCK_TOKENS, head_dim)
         self._data = torch.empty(shape, dtype=kv.data.dtype, device=kv.data.device)
         self._kv = kv

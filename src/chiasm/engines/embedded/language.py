@@ -68,7 +68,7 @@ class LanguageStages:
             threads=settings.threads,
         )
         self.core = _core(settings, self.decoder, self.max_tokens)
-        self._embedding_width = self.decoder.hidden_size * (1 + family.num_deepstack_levels)
+        self.embedding_width = self.decoder.hidden_size * (1 + family.num_deepstack_levels)
         self.planner = Planner(
             family, self._renderer, self.decoder.rotary, model_revision=revision, max_tokens=self.max_tokens
         )
@@ -78,7 +78,7 @@ class LanguageStages:
         return ExpectedEmbedding(
             identity=identity,
             num_embeddings=plan.num_embeddings,
-            width=self._embedding_width,
+            width=self.embedding_width,
             dtype=self._dtype,
             grid_thw=plan.grid_thw,
             kind=plan.kind,

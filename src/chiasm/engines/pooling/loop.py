@@ -56,6 +56,11 @@ class PoolingLoop:
         return not self._is_stopping and self._thread.is_alive()
 
     @property
+    def weight_bytes(self) -> int:
+        """What the model's weights take."""
+        return self._runner.weight_bytes
+
+    @property
     def num_open(self) -> int:
         """Requests that have not ended."""
         return len(self._open)

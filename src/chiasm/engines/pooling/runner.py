@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from chiasm.engines.embedded.memory import module_bytes
 from chiasm.engines.pooling.batch import PackedBatch, Tokens, pack
 from chiasm.engines.pooling.dual import Picture
 from chiasm.engines.pooling.loading import load_pooler
@@ -51,6 +52,13 @@ class PoolingRunner:
     def width(self) -> int:
         """Of a row that comes out."""
         return self._loaded.width
+
+    @property
+    def weight_bytes(self) -> int:
+        """What the weights of backbone and tower take."""
+        loaded = self._loaded
+        modules = [loaded.backbone, *(vars(loaded.images).values() if loaded.images else ())]
+        return sum(module_bytes(one) for one in modules if isinstance(one, torch.nn.Module))
 
     @torch.inference_mode()
     def run(self, inputs: Sequence[PoolingInput]) -> list[Array]:

@@ -34,4 +34,5 @@ class HealthRoutes:
 
     async def metrics(self, request: Request) -> Response:
         """`GET /metrics`, in Prometheus' text form."""
+        await self._gateway.weigh()
         return Response(generate_latest(self._gateway.metrics.registry), media_type=CONTENT_TYPE_LATEST)

@@ -9,7 +9,7 @@ from starlette.responses import Response
 from chiasm import __version__
 from chiasm.gateway.pooling.routes import BODIES
 from chiasm.gateway.routes.json_response import json_response
-from chiasm.gateway.routes.state import ServerState
+from chiasm.gateway.routes.state import MemoryState, ServerState
 from chiasm.observability.receipt import Receipt
 from chiasm.protocol.openai.chat import ChatCompletionRequest
 from chiasm.protocol.openai.completions import CompletionRequest
@@ -33,6 +33,7 @@ _GETS: dict[str, tuple[str, type | None]] = {
     "/debug/receipts": ("Receipts of recent requests", None),
     "/debug/receipts/{id}": ("Receipt of one request", Receipt),
     "/debug/state": ("State of the fleet, requests and counters", ServerState),
+    "/debug/memory": ("What each process of the server takes of memory", MemoryState),
     "/openapi.json": ("This document", None),
 }
 DESCRIBED_PATHS = frozenset(_POSTS) | frozenset(_GETS)

@@ -10,6 +10,7 @@ from starlette.responses import Response
 from chiasm import __version__
 from chiasm.gateway.routes.json_response import json_response
 from chiasm.gateway.state import Gateway
+from chiasm.observability.memory import WorkerMemory
 from chiasm.protocol.fleet import Fleetlike, FleetState, MemberState
 from chiasm.protocol.worker import WorkerInfo
 
@@ -36,8 +37,14 @@ class ServerState(msgspec.Struct, frozen=True, kw_only=True):
     fleet: FleetState
 
 
+class MemoryState(msgspec.Struct, frozen=True, kw_only=True):
+    """Body of `GET /debug/memory`: one entry per process of the server."""
+
+    workers: tuple[WorkerMemory, ...]
+
+
 class StateRoutes:
-    """`/debug/state`."""
+    """`/debug/state` and `/debug/memory`."""
 
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
@@ -65,6 +72,11 @@ class StateRoutes:
             ),
             headers={"Cache-Control": "no-store"},
         )
+
+    async def memory(self, request: Request) -> Response:
+        """`GET /debug/memory`: what each process takes, now."""
+        state = MemoryState(workers=await self._gateway.weigh())
+        return json_response(state, headers={"Cache-Control": "no-store"})
 
     def _alone(self) -> FleetState:
         """A worker in this process, as a fleet of one."""

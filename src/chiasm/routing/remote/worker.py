@@ -6,9 +6,11 @@ from typing import TypeVar
 import msgspec
 
 from chiasm.errors import EngineDeadError, EngineError, EngineStartError
+from chiasm.observability.memory import WorkerMemory
 from chiasm.protocol.deletion import FORGET_PATH, Deleted, Deletion, decode_deleted
 from chiasm.protocol.generation import GenerateEvent, GenerateRequest, RequestFinished
 from chiasm.protocol.media import CONTRACT_VERSION
+from chiasm.protocol.memory import MEMORY_PATH, decode_memory
 from chiasm.protocol.wire import StreamDecoder, WireRequest, decode_encoded, decode_whole, encode_request, encode_supply
 from chiasm.protocol.worker import EncodeRequest, EncodeResponse, SupplyRequest, WorkerInfo, WorkerStats
 from chiasm.routing.remote.connection import WorkerConnection
@@ -107,6 +109,10 @@ class RemoteWorker:
         call = WireRequest(FORGET_PATH, (msgspec.json.encode(deletion),))
         async with self._connection.post(call, timeout_s) as channel:
             return decode_deleted(await self._connection.whole(channel))
+
+    async def memory(self, timeout_s: float) -> tuple[WorkerMemory, ...]:
+        """See `Weighable`."""
+        return decode_memory(await self._connection.get(MEMORY_PATH, timeout_s))
 
     async def aclose(self) -> None:
         """Let go of the worker, which lives on; requests still open end with `EngineDeadError`."""

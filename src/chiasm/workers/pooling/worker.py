@@ -19,6 +19,7 @@ from chiasm.errors import (
     OverloadedError,
     UnsupportedFeatureError,
 )
+from chiasm.observability.memory import WorkerMemory
 from chiasm.observability.receipt import StageClock
 from chiasm.pooling.model_files import PoolingModel
 from chiasm.protocol.generation import GenerateEvent, GenerateRequest
@@ -27,6 +28,7 @@ from chiasm.protocol.pooling.work import ImageInput, PairInput, PoolingInfo, Poo
 from chiasm.protocol.worker import EncodeRequest, EncodeResponse, WorkerInfo, WorkerStats
 from chiasm.settings import EngineSettings, MediaSettings, PoolingSettings
 from chiasm.workers.deadline import until
+from chiasm.workers.memory import weigh
 from chiasm.workers.pooling.facts import adjusted, pair_template, pooling_info
 from chiasm.workers.pooling.pictures import PictureReader
 from chiasm.workers.pooling.tasks import Array, Reading, read
@@ -153,6 +155,12 @@ class LocalPoolingWorker:
     async def encode(self, request: EncodeRequest) -> EncodeResponse:
         """See `Worker`. Raises `UnsupportedFeatureError`."""
         raise self._not_done("encode media")
+
+    async def memory(self, timeout_s: float) -> tuple[WorkerMemory, ...]:
+        """See `Weighable`."""
+        weights = {"pooler": self._loop.weight_bytes}
+        async with until(asyncio.get_running_loop().time() + timeout_s):
+            return (await asyncio.to_thread(lambda: weigh(self._info.name, weights=weights)),)
 
     async def aclose(self) -> None:
         """See `Worker`."""

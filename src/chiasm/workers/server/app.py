@@ -9,12 +9,16 @@ from chiasm.asgi.admission import Admission
 from chiasm.asgi.auth import Authentication
 from chiasm.asgi.interruptions import Interruptions
 from chiasm.asgi.reply import json_reply
+from chiasm.errors import ChiasmError
 from chiasm.protocol.deletion import FORGET_PATH, Forgetful
-from chiasm.protocol.openai.errors import encode_error, fault_body
+from chiasm.protocol.memory import MEMORY_PATH, Weighable
+from chiasm.protocol.openai.errors import encode_error, error_body, fault_body, status_of
 from chiasm.protocol.wire import CHAT_PATH, SUPPLY_PATH, TEXT_PATH
 from chiasm.protocol.worker import Worker
 from chiasm.workers.server.call import Call
 from chiasm.workers.server.forgetting import serve_deletion
+
+_MEMORY_TIMEOUT_S = 5.0
 
 Reply = Callable[[Send], Awaitable[None]]
 
@@ -39,7 +43,7 @@ def create_worker_app(worker: Worker, limits: WorkerServerLimits | None = None) 
 
 
 class WorkerApp:
-    """`POST` to the calls of the contract and to what deletes; `GET` `/health`, `/info` and `/stats`."""
+    """`POST` to the calls of the contract and to what deletes; `GET` `/health`, `/info`, `/stats` and `/memory`."""
 
     def __init__(self, worker: Worker, limits: WorkerServerLimits) -> None:
         self.worker = worker
@@ -70,6 +74,8 @@ class WorkerApp:
             await Call(self, scope, receive, send).run()
         elif path == FORGET_PATH and method == "POST" and isinstance(self.worker, Forgetful):
             await serve_deletion(self.worker, scope, receive, send)
+        elif path == MEMORY_PATH and method == "GET" and isinstance(self.worker, Weighable):
+            await self._memory(self.worker, send)
         elif path in self._replies and method == "GET":
             await self._replies[path](send)
         elif is_call or path in self._replies:
@@ -81,6 +87,12 @@ class WorkerApp:
         is_healthy = self.worker.stats().is_healthy
         status = "draining" if self.admission.is_closed else "ok" if is_healthy else "engine_dead"
         await json_reply(send, 200 if is_healthy else 503, msgspec.json.encode({"status": status}), [])
+
+    async def _memory(self, worker: Weighable, send: Send) -> None:
+        try:
+            await json_reply(send, 200, msgspec.json.encode(await worker.memory(_MEMORY_TIMEOUT_S)), [])
+        except ChiasmError as error:
+            await json_reply(send, status_of(error), encode_error(error_body(error)), [])
 
     async def _info(self, send: Send) -> None:
         await json_reply(send, 200, msgspec.json.encode(self.worker.info), [])

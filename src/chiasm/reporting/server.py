@@ -1,0 +1,86 @@
+"""A running server of Chiasm's, as its operator may see it."""
+
+from types import TracebackType
+from typing import Any, TypeVar
+
+import aiohttp
+import msgspec
+
+from chiasm.bench.target import Target
+from chiasm.errors import ChiasmError, EngineError, InvalidSettingError, error_class
+
+T = TypeVar("T")
+_TIMEOUT_S = 30.0
+_OK = 200
+
+
+class _Fault(msgspec.Struct):
+    code: str | int | None = None
+    message: str = ""
+    hint: str | None = None
+
+
+class _Faults(msgspec.Struct):
+    error: _Fault
+
+
+class ServerView:
+    """A connection pool to one server; an asynchronous context manager."""
+
+    def __init__(self, target: Target) -> None:
+        self.target = target
+        self._session: aiohttp.ClientSession | None = None
+
+    async def __aenter__(self) -> "ServerView":
+        headers = dict(line.split(": ", 1) for line in self.target.headers.decode().splitlines())
+        self._session = aiohttp.ClientSession(headers=headers, timeout=aiohttp.ClientTimeout(total=_TIMEOUT_S))
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._session is not None:
+            await self._session.close()
+
+    async def get(self, path: str, kind: type[T]) -> T:
+        """The JSON at a path, as a type of ours.
+
+        Raises:
+            EngineError: Nobody answers, or not in time.
+            InvalidSettingError: The answer is not that of a server of Chiasm's.
+            ChiasmError: What the server says is wrong.
+        """
+        status, body = await self.send("GET", path)
+        if status != _OK:
+            raise fault_of(status, body)
+        try:
+            return msgspec.json.decode(body, type=kind)
+        except msgspec.MsgspecError as error:
+            raise InvalidSettingError(
+                f"{path} of this server cannot be understood: {error}", hint="Is it Chiasm, of this version?"
+            ) from error
+
+    async def send(self, method: str, path: str, body: dict[str, Any] | bytes | None = None) -> tuple[int, bytes]:
+        """Status and body of an answer. Raises `EngineError` when there is none."""
+        assert self._session is not None, "used as a context manager"
+        data = msgspec.json.encode(body) if isinstance(body, dict) else body
+        headers = {"Content-Type": "application/json"} if data is not None else {}
+        try:
+            async with self._session.request(
+                method, self.target.url + path, data=data, headers=headers, allow_redirects=False
+            ) as response:
+                return response.status, await response.read()
+        except (TimeoutError, aiohttp.ClientError, OSError) as error:
+            raise EngineError(
+                f"No answer from {self.target.url}: {type(error).__name__}",
+                hint="Is it running? `chiasm serve` starts a server",
+            ) from error
+
+
+def fault_of(status: int, body: bytes) -> ChiasmError:
+    """What an answer that is not 200 says, as the class it was raised as."""
+    try:
+        fault = msgspec.json.decode(body, type=_Faults).error
+    except msgspec.MsgspecError:
+        return EngineError(f"The server answered with HTTP status {status} and no reason")
+    return error_class(str(fault.code))(fault.message, hint=fault.hint)
