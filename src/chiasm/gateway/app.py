@@ -19,8 +19,8 @@ from chiasm.gateway.console.routes import console_paths, console_routes
 from chiasm.gateway.exchange.endpoint import GenerationEndpoint
 from chiasm.gateway.openai.chat import ChatDialect
 from chiasm.gateway.openai.completions import CompletionDialect
+from chiasm.gateway.policy import ServerPolicy, policy_of
 from chiasm.gateway.pooling.routes import pooling_app_endpoints
-from chiasm.gateway.retention import Retention, retention_of
 from chiasm.gateway.routes.admin import ADMIN_PREFIX, AdminRoutes
 from chiasm.gateway.routes.debug import DebugRoutes
 from chiasm.gateway.routes.health import HealthRoutes
@@ -35,6 +35,7 @@ from chiasm.protocol.worker import Worker
 from chiasm.settings import GatewaySettings, PoolingSettings, Settings
 
 _POOLING = PoolingSettings()
+_FOR_METRICS = ("/metrics", "/debug/state", "/debug/memory", "/debug/policy")
 
 
 class _Application(Starlette):
@@ -58,15 +59,16 @@ def create_app(
     ingest: Ingest,
     settings: GatewaySettings,
     pooling: PoolingSettings = _POOLING,
-    retention: tuple[Retention, ...] = (),
+    policy: ServerPolicy | None = None,
 ) -> Starlette:
     """Build the application. The caller owns worker and ingest and closes them after the server has stopped.
 
-    `retention` is what `/admin/retention` says; without it, what the gateway itself keeps.
+    `policy` is what `/debug/policy` and `/admin/retention` say; without it, what follows from the gateway's section.
 
     `app.state.gateway` is the `chiasm.gateway.state.Gateway`; its `drain` begins a graceful stop.
     """
     gateway = Gateway(worker, ingest, settings)
+    policy = policy or policy_of(Settings(gateway=settings))
     generation: dict[str, ASGIApp] = {
         "/v1/chat/completions": GenerationEndpoint(gateway, ChatDialect()),
         "/v1/completions": GenerationEndpoint(gateway, CompletionDialect()),
@@ -75,16 +77,16 @@ def create_app(
     scopes: dict[str, Scopes] = {path: INFER if path in generation else POOL for path in endpoints}
     app = _Application(
         {path: Access(endpoint, gateway.tenants, scopes[path]) for path, endpoint in endpoints.items()},
-        _admin_app(gateway, retention or retention_of(Settings(gateway=settings)))
+        _admin_app(gateway, policy)
         if gateway.tenants.has_admins
         else None,
-        routes=[*(Route(path, end, methods=["POST"]) for path, end in endpoints.items()), *_routes(gateway)],
+        routes=[*(Route(path, end, methods=["POST"]) for path, end in endpoints.items()), *_routes(gateway, policy)],
         middleware=[
             Middleware(
                 Access,
                 tenants=gateway.tenants,
                 scopes=ANY,
-                paths=scopes | dict.fromkeys(("/metrics", "/debug/state", "/debug/memory"), METRICS),
+                paths=scopes | dict.fromkeys(_FOR_METRICS, METRICS),
                 open_paths=OPEN_PATHS | console_paths(),
             )
         ],
@@ -95,9 +97,9 @@ def create_app(
     return app
 
 
-def _admin_app(gateway: Gateway, retention: tuple[Retention, ...]) -> ASGIApp:
+def _admin_app(gateway: Gateway, policy: ServerPolicy) -> ASGIApp:
     """What answers below `/admin/`, to keys that are for it."""
-    admin, operators = AdminRoutes(gateway), OperatorRoutes(gateway, retention)
+    admin, operators = AdminRoutes(gateway), OperatorRoutes(gateway, policy.kept)
     routes = [
         Route("/admin/tenants", operators.tenants),
         Route("/admin/keys", operators.keys),
@@ -111,9 +113,9 @@ def _admin_app(gateway: Gateway, retention: tuple[Retention, ...]) -> ASGIApp:
     return Access(Audited(app, gateway.audit), gateway.tenants, ADMIN)
 
 
-def _routes(gateway: Gateway) -> list[Route]:
+def _routes(gateway: Gateway, policy: ServerPolicy) -> list[Route]:
     models, health, debug = ModelRoutes(gateway), HealthRoutes(gateway), DebugRoutes(gateway)
-    state = StateRoutes(gateway)
+    state = StateRoutes(gateway, policy)
     return [
         Route("/v1/models", models.list),
         Route("/v1/models/{id:path}", models.entry),
@@ -125,6 +127,7 @@ def _routes(gateway: Gateway) -> list[Route]:
         Route("/debug/receipts/{id}", debug.receipt),
         Route("/debug/state", state.state),
         Route("/debug/memory", state.memory),
+        Route("/debug/policy", state.policy),
         Route("/openapi.json", openapi),
         *console_routes(),
     ]

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager, contextmanager, suppress
 import uvloop
 
 from chiasm.gateway import create_app
-from chiasm.gateway.retention import retention_of
+from chiasm.gateway.policy import policy_of
 from chiasm.gateway.state import Ingest
 from chiasm.launch.backend import Backend
 from chiasm.launch.engine import Progress, start_worker
@@ -117,7 +117,7 @@ class LocalServer:
                 ingest,
                 self._settings.gateway,
                 self._settings.pooling,
-                retention_of(self._settings),
+                policy_of(self._settings),
             )
             gateway = app.state.gateway
             watching = asyncio.create_task(watch_keys_file(gateway.tenants, gateway.audit.record))

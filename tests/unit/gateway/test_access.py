@@ -22,7 +22,7 @@ from tests.unit.gateway.test_admin import ForgetfulWorker
 CHAT = "/v1/chat/completions"
 OPEN = {"/health", "/ready"} | console_paths()
 SHA = "ab" * 32
-METRICS = {"/metrics", "/debug/state", "/debug/memory"}
+METRICS = {"/metrics", "/debug/state", "/debug/memory", "/debug/policy"}
 GENERATION = {CHAT, "/v1/completions"}
 
 

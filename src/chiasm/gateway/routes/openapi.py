@@ -7,6 +7,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from chiasm import __version__
+from chiasm.gateway.policy import ServerPolicy
 from chiasm.gateway.pooling.routes import BODIES
 from chiasm.gateway.routes.json_response import json_response
 from chiasm.gateway.routes.state import MemoryState, ServerState
@@ -34,6 +35,7 @@ _GETS: dict[str, tuple[str, type | None]] = {
     "/debug/receipts/{id}": ("Receipt of one request", Receipt),
     "/debug/state": ("State of the fleet, requests and counters", ServerState),
     "/debug/memory": ("What each process of the server takes of memory", MemoryState),
+    "/debug/policy": ("Limits, rules and what is kept", ServerPolicy),
     "/openapi.json": ("This document", None),
 }
 DESCRIBED_PATHS = frozenset(_POSTS) | frozenset(_GETS)

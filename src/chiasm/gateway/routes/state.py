@@ -8,6 +8,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from chiasm import __version__
+from chiasm.gateway.policy import ServerPolicy
 from chiasm.gateway.routes.json_response import json_response
 from chiasm.gateway.state import Gateway
 from chiasm.observability.memory import WorkerMemory
@@ -44,10 +45,11 @@ class MemoryState(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StateRoutes:
-    """`/debug/state` and `/debug/memory`."""
+    """What is below `/debug/` besides receipts."""
 
-    def __init__(self, gateway: Gateway) -> None:
+    def __init__(self, gateway: Gateway, policy: ServerPolicy) -> None:
         self._gateway = gateway
+        self._policy = policy
         self._started_s = time.monotonic()
 
     async def state(self, request: Request) -> Response:
@@ -77,6 +79,10 @@ class StateRoutes:
         """`GET /debug/memory`: what each process takes, now."""
         state = MemoryState(workers=await self._gateway.weigh())
         return json_response(state, headers={"Cache-Control": "no-store"})
+
+    async def policy(self, request: Request) -> Response:
+        """`GET /debug/policy`: limits, rules and what is kept."""
+        return json_response(self._policy)
 
     def _alone(self) -> FleetState:
         """A worker in this process, as a fleet of one."""
