@@ -6,7 +6,7 @@ import typer
 
 from chiasm.cli.advise import advise
 from chiasm.cli.ask import ask
-from chiasm.cli.bench.command import bench
+from chiasm.cli.bench.group import bench
 from chiasm.cli.config import config
 from chiasm.cli.deploy import deploy
 from chiasm.cli.doctor import doctor
@@ -49,9 +49,9 @@ app.command()(parity)
 app.command()(profile)
 app.command()(simulate)
 app.command()(advise)
-app.command()(bench)
 app.command()(memory)
 app.command()(version)
+app.add_typer(bench, name="bench")
 app.add_typer(config, name="config")
 app.add_typer(deploy, name="deploy")
 app.add_typer(keys, name="keys")

@@ -24,11 +24,16 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BodyMaker:
-    """Makes the bodies of one plan, in order: pictures that may be sent again are those of earlier requests."""
+    """Makes the bodies of one plan, in order: pictures that may be sent again are those of earlier requests.
 
-    def __init__(self, classes: tuple[RequestClass, ...], dialect: Dialect, seed: str) -> None:
+    With a `text_seed` of their own, requests ask other things about the pictures of `seed`.
+    """
+
+    def __init__(
+        self, classes: tuple[RequestClass, ...], dialect: Dialect, seed: str, text_seed: str | None = None
+    ) -> None:
         self._dialect = dialect
-        self._seed = seed
+        self._seed = text_seed or seed
         self._pictures = {one.name: PictureSource(one, seed) for one in classes}
 
     def make(self, kind: RequestClass, index: int) -> bytes:

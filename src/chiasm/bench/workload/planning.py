@@ -56,13 +56,15 @@ def write_plan(
     dialect: Dialect,
     seed: str,
     on_progress: Callable[[int], None] = lambda _: None,
+    *,
+    text_seed: str | None = None,
 ) -> None:
-    """Make all bodies and write them and the schedule into an existing folder.
+    """Make all bodies and write them and the schedule into an existing folder. `text_seed` is that of `BodyMaker`.
 
     Raises:
         InvalidSettingError: The bodies take more than the 16 GiB that are allowed.
     """
-    maker = BodyMaker(tuple({kind.name: kind for _, kind in table}.values()), dialect, seed)
+    maker = BodyMaker(tuple({kind.name: kind for _, kind in table}.values()), dialect, seed, text_seed)
     rng = random.Random(f"{seed}:cancelled")  # noqa: S311 - reproducible, not secret
     offset = 0
     with (folder / BODIES).open("wb") as bodies, (folder / SCHEDULE).open("wb") as schedule:

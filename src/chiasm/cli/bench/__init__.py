@@ -1,1 +1,1 @@
-"""`chiasm bench`: the command, its options, and what it shows while it runs."""
+"""`chiasm bench`: its commands, their options, and what they show while they run."""

@@ -1,4 +1,4 @@
-"""`chiasm bench`: load on a server, and what it came to."""
+"""`chiasm bench load`: load on a server, and what it came to."""
 
 from typing import TYPE_CHECKING
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 _DEFAULT_RATE_PER_S = 2.0
 
 
-def bench(  # noqa: PLR0913 - each argument is an option
+def load(  # noqa: PLR0913 - each argument is an option
     url: o.Url,
     rate: o.Rate = None,
     requests: o.Requests = 100,

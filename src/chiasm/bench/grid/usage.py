@@ -1,0 +1,43 @@
+"""What a server's processes use of the machine, where it is this one."""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+GATEWAY = "gateway"
+
+
+def cpu_s(pid: int, names: Sequence[str]) -> dict[str, float]:
+    """CPU seconds used so far: of the server itself, and of its children in the order of their start.
+
+    Children without a name of their own are worker 1, worker 2, and so on.
+    """
+    children = sorted(child for child in _processes() if _parent(child) == pid)
+    named = [*names, *(f"worker {number + 1}" for number in range(len(names), len(children)))]
+    return {name: _cpu_s(one) for name, one in zip((GATEWAY, *named), (pid, *children), strict=False)}
+
+
+def shares(before: dict[str, float], after: dict[str, float], wall_s: float) -> dict[str, float]:
+    """Of one core, by process."""
+    return {name: round((used_s - before.get(name, 0.0)) / max(wall_s, 1e-9), 4) for name, used_s in after.items()}
+
+
+def _processes() -> list[int]:
+    return [int(path.name) for path in Path("/proc").iterdir() if path.name.isdigit()]
+
+
+def _fields(pid: int) -> list[str]:
+    """The fields of its line after the name; zeros for one that has ended."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return ["?", *["0"] * 20]
+
+
+def _parent(pid: int) -> int:
+    return int(_fields(pid)[1])
+
+
+def _cpu_s(pid: int) -> float:
+    return sum(map(int, _fields(pid)[11:13])) / _TICKS_PER_S

@@ -1,0 +1,89 @@
+"""The report: what is in it, and that nothing in it breaks the page."""
+
+import xml.etree.ElementTree as ET
+
+import msgspec
+import pytest
+
+from chiasm.bench.grid.cells import Cell, Kind
+from chiasm.bench.grid.journal import Capacity, Journal
+from chiasm.bench.grid.report.data import make_report, read_report
+from chiasm.bench.grid.report.files import DATA, PAGE, TEXT, write_report
+from chiasm.bench.grid.report.heatmap import colour, heat_map
+from chiasm.bench.grid.report.markdown import markdown_of
+from chiasm.bench.grid.report.page import html_of
+from chiasm.bench.machine import describe_machine
+from chiasm.errors import InvalidSettingError
+from tests.unit.bench.grid.runs import CELL, GRID, run, runs
+
+OTHER = Cell(kind=Kind(images=0, tokens=64, output=128), load=0.3)
+
+
+@pytest.fixture
+def report(tmp_path):
+    journal = Journal(tmp_path / "runs.jsonl", GRID, resume=False)
+    journal.add(Capacity(kind=CELL.kind, per_s=4.0), *runs(0.2, 0.4, 0.1), *runs(0.2, 0.2, 0.4, cell=OTHER))
+    return make_report(GRID, journal, describe_machine(), "chiasm bench grid <grid>.toml")
+
+
+def test_scores_count_what_is_beyond_chance(report):
+    scores = {(one.topology, one.figure): one for one in report.scores}
+    auto = scores["auto", "ttft"]
+    assert (auto.num_better, auto.num_worse, auto.num_undecided) == (1, 1, 0)
+    assert auto.best == pytest.approx(0.5, abs=0.02)
+    assert scores["e-pd", "ttft"].num_undecided == 1
+    assert report.run_verdicts == {"valid": 18}
+
+
+def test_promises_are_tallied(report):
+    kept = report.tally["TTFT of auto at most 1.03 x the best of the others"]
+    assert dict(kept) == {"kept": 1, "broken": 1}
+    assert [(one.topology, one.cell) for one in report.losses] == [("e-pd", CELL)]
+
+
+def test_all_of_it_is_in_every_form(report, tmp_path):
+    write_report(tmp_path, report)
+    assert read_report(tmp_path / DATA) == report
+    for name in (PAGE, TEXT):
+        text = (tmp_path / name).read_text()
+        assert "2 x 64 tokens, output 16, load 0.6" in text
+        assert "its encoder is busy 97% of the time" in text
+        assert "4.00" in text or name == TEXT
+    assert "<grid>" not in (tmp_path / PAGE).read_text()
+    assert "All cells" not in markdown_of(report, has_cells=False)
+    assert "\n#### Gain" in markdown_of(report, 3)
+
+
+def test_another_file_is_no_report(tmp_path):
+    (tmp_path / DATA).write_text("{}")
+    with pytest.raises(InvalidSettingError, match="no report"):
+        read_report(tmp_path / DATA)
+
+
+def test_a_heat_map_says_each_cell_once(report):
+    drawn = heat_map(GRID, report.cells, "auto", "ttft", 0.6, "cold")
+    squares = ET.fromstring(drawn).findall("g")
+    said = [square.find("title").text for square in squares]
+    assert len(said) == 5 * 6
+    assert said.count("not measured") == 29
+    assert any("+50." in text or "+49." in text for text in said)
+
+
+def test_overload_is_said_instead_of_a_gain(tmp_path):
+    journal = Journal(tmp_path / "runs.jsonl", GRID, resume=False)
+    journal.add(*(run(name, 0, [0.2] * 20, verdict="unstable" if name == "agg" else "valid") for name in GRID.names))
+    found = make_report(GRID, journal, describe_machine(), "")
+    assert "agg does not keep up" in heat_map(GRID, found.cells, "auto", "ttft", 0.6, "cold")
+    assert found.judgements[-1].outcome == "kept"  # earlier than agg, which cannot
+    assert "does not keep up" in html_of(found)
+
+
+def test_gains_and_losses_have_colours_of_their_own():
+    assert colour(0.0) == "#f1f3f5"
+    assert len({colour(0.1), colour(-0.1), colour(0.6), colour(-0.6)}) == 4
+    assert colour(5.0) == colour(0.6)
+
+
+def test_a_title_is_text_and_no_markup(report):
+    evil = msgspec.structs.replace(report, grid=msgspec.structs.replace(GRID, title="<script>alert(1)</script>"))
+    assert "<script>" not in html_of(evil)
