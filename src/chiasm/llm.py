@@ -57,8 +57,9 @@ class LLM:
     Sampling options are those of the OpenAI API (`temperature`, `max_tokens`, `n`, `stop`, `response_format`), with
     the same defaults and checks. Methods may be called from any thread; requests under way at once share steps.
 
-    Pictures are content parts `{"type": "image", "image": X}`, X a path, encoded bytes or a PIL picture, besides
-    the API's `image_url`.
+    Pictures are content parts `{"type": "image", "image": X}`, X a path, encoded bytes or a PIL picture, and videos
+    `{"type": "video", "video": X}`, X a path or encoded bytes, besides the API's `image_url` and `video_url`. How many
+    frames are looked at is an option, as in `mm_processor_kwargs={"num_frames": 16}`.
     """
 
     def __init__(self, model: str = "", *, settings: Settings | None = None, **engine: Any) -> None:
@@ -208,21 +209,22 @@ def _message(message: dict[str, Any]) -> dict[str, Any]:
 
 
 def _part(part: dict[str, Any]) -> dict[str, Any]:
-    if part.get("type") != "image":
+    kind = part.get("type")
+    if kind not in ("image", "video"):
         return part
-    data = pybase64.b64encode(_encoded(part.get("image"))).decode()
-    return {"type": "image_url", "image_url": {"url": f"data:application/octet-stream;base64,{data}"}}
+    data = pybase64.b64encode(_encoded(kind, part.get(kind))).decode()
+    return {"type": f"{kind}_url", f"{kind}_url": {"url": f"data:application/octet-stream;base64,{data}"}}
 
 
-def _encoded(image: Any) -> bytes:
-    if isinstance(image, bytes):
-        return image
-    if isinstance(image, str | Path):
-        return Path(image).read_bytes()
-    if isinstance(image, Image.Image):
+def _encoded(kind: str, medium: Any) -> bytes:
+    if isinstance(medium, bytes):
+        return medium
+    if isinstance(medium, str | Path):
+        return Path(medium).read_bytes()
+    if kind == "image" and isinstance(medium, Image.Image):
         file = BytesIO()
-        image.save(file, "PNG", compress_level=1)
+        medium.save(file, "PNG", compress_level=1)
         return file.getvalue()
-    raise InvalidRequestError(
-        f"An image part holds a {type(image).__name__}", hint="Give a path, encoded bytes or a PIL picture."
-    )
+    what = "An image part holds" if kind == "image" else "A video part holds"
+    forms = "a path, encoded bytes or a PIL picture" if kind == "image" else "a path or encoded bytes"
+    raise InvalidRequestError(f"{what} a {type(medium).__name__}", hint=f"Give {forms}.")

@@ -1,4 +1,4 @@
-"""Some 250 generated files, each with what must become of it; none takes much memory or long, under `ulimit -v`."""
+"""Some 300 generated files, each with what must become of it; none takes much memory or long, under `ulimit -v`."""
 
 import json
 import subprocess
@@ -11,6 +11,7 @@ pytest.importorskip("av", reason="the extra video is not installed")
 from tests.faults.media_battery.foreign import FOREIGN_PICTURES
 from tests.faults.media_battery.hostile import HOSTILE
 from tests.faults.media_battery.outcomes import taken
+from tests.faults.media_battery.sounds import SOUNDS
 from tests.faults.media_battery.valid import VALID
 from tests.faults.media_battery.videos import VIDEOS
 from tests.unit.media.pictures import uniform_png
@@ -18,7 +19,7 @@ from tests.unit.media.pictures import uniform_png
 MAX_GROWTH_BYTES = 64 * 2**20
 MAX_CPU_S = 2.0
 MAX_EXTRA_ADDRESS_SPACE_BYTES = 400 * 2**20
-WARM_UP = ("png", "jpeg", "webp", "gif", "bmp", "tiff", "avif", "mp4", "mkv", "webm vp9")
+WARM_UP = ("png", "jpeg", "webp", "gif", "bmp", "tiff", "avif", "mp4", "mkv", "webm vp9", "wav", "flac", "mp3 of two seconds", "ogg opus")
 CONTROL = {"png of 25 megapixels": (taken(5000, 5000), lambda: uniform_png(5000, 5000))}
 """Within the limits, and larger than any other: its pixels must show in the numbers."""
 PICTURES = VALID | HOSTILE | FOREIGN_PICTURES | CONTROL
@@ -27,6 +28,7 @@ PROBE = """
 import asyncio, json, re, resource, sys, time
 from pathlib import Path
 from chiasm.errors import MediaError
+from chiasm.media.audio.decode import decode_audio
 from chiasm.media.ingest import MediaIngest, MediaReference
 from chiasm.media.picture.decode import decode_picture
 from chiasm.media.video.frames import sample_video
@@ -44,6 +46,10 @@ def decoded(kind, data, settings):
 
 async def outcome(ingest, settings, kind, file):
     try:
+        if kind == "audio":
+            item = await ingest.listen(MediaReference(kind, f"file://{file}", "/0"), 60)
+            samples = decode_audio(item.data, item.header.rate, settings)
+            return f"{len(samples)} x {item.header.num_channels} at {item.header.rate}"
         [item] = await ingest.collect([MediaReference(kind, f"file://{file}", "/0")], 60)
         size = decoded(kind, item.source.data, settings)
     except MediaError as error:
@@ -77,7 +83,8 @@ asyncio.run(main(sys.argv[1], int(sys.argv[2])))
 def found(tmp_path_factory):
     """What one process made of all files, by their names: outcome, growth in bytes, seconds of CPU time."""
     root = tmp_path_factory.mktemp("battery")
-    cases = [("image", *case) for case in PICTURES.items()] + [("video", *case) for case in VIDEOS.items()]
+    tables = (("image", PICTURES), ("video", VIDEOS), ("audio", SOUNDS))
+    cases = [(kind, *case) for kind, table in tables for case in table.items()]
     for number, (_, _, (_, make)) in enumerate(cases):
         (root / str(number)).write_bytes(make())
     warm_up = [number for number, (_, name, _) in enumerate(cases) if name in WARM_UP]
@@ -89,8 +96,8 @@ def found(tmp_path_factory):
 
 
 def test_each_file_meets_its_outcome(found):
-    expected = {name: outcome for name, (outcome, _) in (PICTURES | VIDEOS).items()}
-    assert len(expected) == len(PICTURES) + len(VIDEOS) >= 200
+    expected = {name: outcome for name, (outcome, _) in (PICTURES | VIDEOS | SOUNDS).items()}
+    assert len(expected) == len(PICTURES) + len(VIDEOS) + len(SOUNDS) >= 200
     wrong = {name: (is_, expected[name]) for name, (is_, _, _) in found.items() if is_ != expected[name]}
     assert wrong == {}
 

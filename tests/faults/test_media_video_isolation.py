@@ -1,4 +1,4 @@
-"""Headers of videos are read in decoder processes: the same facts and refusals, and a crash is one failed item."""
+"""Headers of videos and AVIF are read in decoder processes: the same outcome, and a crash is one failed item."""
 
 import os
 import signal
@@ -60,7 +60,20 @@ async def test_the_library_is_not_used_here(start, monkeypatch):
         await collected(start(), clip(6))
 
 
-async def test_pictures_start_no_process(start):
+@pytest.mark.parametrize("data", [encode(gradient(), "avif"), encode(gradient(), "avif")[:90]], ids=["whole", "cut"])
+async def test_avif_is_read_there_too(start, monkeypatch, data):
+    here = await collected(start(), data, "image")
+
+    def refused(*_):
+        raise AssertionError("AVIF was opened in this process")
+
+    monkeypatch.setattr("chiasm.media.picture.header._read_avif", refused)
+    apart = start(decoder="processes")
+    assert await collected(apart, data, "image") == here
+    assert len(apart._processes.idle_pids) == 1
+
+
+async def test_other_pictures_start_no_process(start):
     ingest = start(decoder="processes")
     [item] = await collected(ingest, encode(gradient(), "png"), "image")
     assert item.width == 24

@@ -6,6 +6,7 @@ import random
 import numpy as np
 from PIL import Image
 
+from tests.unit.media.audio.sounds import sound, tone, wav
 from tests.unit.media.pictures import FORMATS, animation, encode, exif_block, gradient, noise, png
 from tests.unit.media.video.clips import clip
 
@@ -37,6 +38,9 @@ def seeds(target: str) -> list[bytes]:
     if target == "video":
         ways = ({}, {"b_frames": 0, "degrees": 90}, {"sound": True}, {"container": "matroska"})
         return [clip(6, size=(32, 32), **way) for way in ways]
+    if target == "audio":
+        short = tone(seconds=0.2)
+        return [wav(short), wav([short, short], num_bytes=3), *(sound(kind, short) for kind in ("flac", "mp3", "ogg"))]
     found = pictures()
     return [data for data in found if data.startswith(b"\x89PNG")] if target == "png" else found
 

@@ -7,6 +7,8 @@ import numpy as np
 from PIL import Image
 
 from chiasm.errors import MediaError
+from chiasm.media.audio.decode import decode_audio
+from chiasm.media.audio.header import read_audio_header
 from chiasm.media.data_url import data_url_label, decode_data_url
 from chiasm.media.fetch.policy import UrlPolicy
 from chiasm.media.picture.decode import decode_pixels
@@ -17,7 +19,7 @@ from chiasm.media.video.frames import sample_video
 from chiasm.media.video.sampling import SamplingRule
 from chiasm.settings import MediaSettings
 
-LIMITS = MediaSettings(max_item_pixels=100_000, max_video_frames=200, max_video_s=60)
+LIMITS = MediaSettings(max_item_pixels=100_000, max_video_frames=200, max_video_s=60, max_audio_s=10)
 """Small: a corrupted size field must be refused, not allocated."""
 POLICY = UrlPolicy(
     MediaSettings(allowed_domains=(".example", "10.0.0.1", "[::1]"), allow_http=True, allowed_ports=(80, 443, 8080))
@@ -105,6 +107,18 @@ def video(data: bytes) -> None:
     assert facts.num_frames <= LIMITS.max_video_frames
 
 
+def audio(data: bytes) -> None:
+    """Headers and decoders of audio: samples within the limits, or a coded refusal."""
+    try:
+        facts = read_audio_header(data, LIMITS)
+        samples = decode_audio(data, 16_000, LIMITS)
+    except MediaError:
+        return
+    assert facts.num_channels <= LIMITS.max_audio_channels
+    assert 0 < len(samples) <= 16_000 * LIMITS.max_audio_s + 1
+    assert np.isfinite(samples).all()
+
+
 TARGETS: dict[str, Callable[[bytes], None]] = {
     "header": header,
     "decode": decode,
@@ -112,4 +126,5 @@ TARGETS: dict[str, Callable[[bytes], None]] = {
     "data_url": data_url,
     "url": url,
     "video": video,
+    "audio": audio,
 }

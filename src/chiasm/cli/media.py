@@ -1,42 +1,54 @@
-"""`chiasm media`: what the server would say to a picture."""
+"""`chiasm media`: what the server would say to a picture, a video or a piece of audio."""
 
 import asyncio
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from chiasm.cli.media_verdict import verdict_lines
 from chiasm.cli.options import ConfigFile, Json, Overrides, resolved
 from chiasm.cli.printing import FAILURE, print_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from chiasm.media.check import MediaVerdict, PictureFacts
     from chiasm.media.parity import PreparationParity
     from chiasm.media.prepare.base import ImagePreparer
+    from chiasm.media.verdict import MediaVerdict
     from chiasm.media.video.report import SampledVideo
     from chiasm.settings import Settings
 
-media = typer.Typer(help="Look at pictures as the server would.", no_args_is_help=True)
+media = typer.Typer(help="Look at pictures, videos and audio as the server would.", no_args_is_help=True)
 
 
 @media.command()
 def check(
-    sources: Annotated[list[str], typer.Argument(metavar="FILE|URL...", help="Pictures; URLs begin with a scheme.")],
+    sources: Annotated[
+        list[str], typer.Argument(metavar="FILE|URL...", help="Pictures, videos, audio; URLs begin with a scheme.")
+    ],
     model: Annotated[
         Path | None,
         typer.Option(exists=True, file_okay=False, help="Model directory: count visual tokens, apply its limits."),
+    ] = None,
+    kind: Annotated[
+        Literal["image", "video", "audio"] | None,
+        typer.Option("--as", help="What a request would send it as; default: what its first bytes, or its URL, say."),
+    ] = None,
+    num_frames: Annotated[
+        int | None, typer.Option(min=1, help="Frames looked at of a video; default: 2 a second.")
     ] = None,
     config_file: ConfigFile = None,
     overrides: Overrides = None,
     json: Json = False,
 ) -> None:
-    """Put each picture through the server's rules (policy, format, header, limits), then decode it.
+    """Put each medium through the server's rules (policy, format, header, limits), then decode it.
 
     The exit status is 1 when one is refused; its code, cause and hint are those that a request would get. Try:
 
       chiasm media check photo.jpg scan.tiff --model ./Qwen2.5-VL-3B-Instruct
+
+      chiasm media check clip.mp4 speech.flac --num-frames 16
 
       chiasm media check https://img.example/a.png --set 'media.allowed_domains=["img.example"]'
     """
@@ -47,14 +59,17 @@ def check(
         from chiasm.media.check import check_media
 
         deadline_s = settings.gateway.request_timeout_s
-        return [await check_media(source, settings.media, preparer, deadline_s=deadline_s) for source in sources]
+        return [
+            await check_media(source, settings.media, preparer, kind=kind, num_frames=num_frames, deadline_s=deadline_s)
+            for source in sources
+        ]
 
     verdicts = asyncio.run(check_all())
     if json:
         print_json(verdicts)
     else:
         for verdict in verdicts:
-            typer.echo("\n  ".join(_lines(verdict)))
+            typer.echo("\n  ".join(verdict_lines(verdict)))
     if not all(verdict.is_accepted for verdict in verdicts):
         raise typer.Exit(FAILURE)
 
@@ -182,30 +197,3 @@ def _preparer(model: Path) -> "ImagePreparer":
     if preparer is None:
         raise UnsupportedModelError("The model takes no pictures: it has no image processor configuration")
     return preparer
-
-
-def _lines(verdict: "MediaVerdict") -> "Iterator[str]":
-    refusal = verdict.refusal
-    yield f"{verdict.source}: " + ("accepted" if refusal is None else f"refused, {refusal.code}")
-    if refusal is not None:
-        yield refusal.cause
-        if refusal.hint:
-            yield refusal.hint
-    if verdict.picture is not None:
-        yield ", ".join(_words(verdict.picture))
-        yield f"sha256 {verdict.picture.identity}"
-
-
-def _words(picture: "PictureFacts") -> "Iterator[str]":
-    yield f"{picture.format} {picture.width}x{picture.height}"
-    if picture.mode is not None:
-        yield picture.mode
-    if picture.orientation != 1:
-        yield f"turned by EXIF orientation {picture.orientation}"
-    if picture.is_animated:
-        yield "animated"
-    yield f"{picture.num_bytes} bytes"
-    if picture.decode_s is not None:
-        yield f"decoded in {picture.decode_s * 1000:.1f} ms"
-    if picture.num_visual_tokens is not None:
-        yield f"{picture.num_visual_tokens} visual tokens, {picture.num_prompt_tokens} in the prompt"

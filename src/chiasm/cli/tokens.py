@@ -1,4 +1,4 @@
-"""`chiasm tokens`: what pictures cost a model, before anything is decoded or served."""
+"""`chiasm tokens`: what pictures and videos cost a model, before anything is decoded or served."""
 
 from importlib import resources
 from pathlib import Path
@@ -10,27 +10,30 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from chiasm.media.prepare.base import ImagePreparer
-    from chiasm.media.tokens import PictureTokens
+    from chiasm.media.tokens import MediaTokens
 
 _COLUMNS = ("file", "format", "size", "turned", "resized", "tiles", "grid", "tokens", "in prompt")
 
 
 def tokens(
-    files: Annotated[list[Path], typer.Argument(help="Picture files.")],
+    files: Annotated[list[Path], typer.Argument(help="Picture and video files.")],
     model: Annotated[
         Path | None,
         typer.Option(exists=True, file_okay=False, help="Model directory; default: the packaged tiny model."),
     ] = None,
+    num_frames: Annotated[
+        int | None, typer.Option(min=1, help="Frames looked at of a video; default: as the model has it.")
+    ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON, one list for all files.")] = False,
 ) -> None:
-    """Print size, tiles, grid and visual tokens of pictures for a model, from their headers only.
+    """Print size, tiles, grid and visual tokens of pictures and videos for a model, from their headers only.
 
     Files that the server would refuse are reported on stderr, and the exit status is 1.
     """
     import msgspec
 
     from chiasm.errors import ChiasmError
-    from chiasm.media.tokens import picture_tokens
+    from chiasm.media.tokens import media_tokens
     from chiasm.settings import MediaSettings
 
     rows, failed = [], False
@@ -41,7 +44,7 @@ def tokens(
         raise typer.Exit(2) from error
     for file in files:
         try:
-            rows.append(picture_tokens(file, preparer, MediaSettings()))
+            rows.append(media_tokens(file, preparer, MediaSettings(), num_frames))
         except ChiasmError as error:
             _complain(str(file), error)
             failed = True
@@ -73,10 +76,11 @@ def _complain(about: str, error: "Exception") -> None:
         typer.echo(f"  {hint}", err=True)
 
 
-def _cells(row: "PictureTokens") -> tuple[str, ...]:
+def _cells(row: "MediaTokens") -> tuple[str, ...]:
+    frames = row.num_frames
     return (
         row.file,
-        row.format + (" animated" if row.is_animated else ""),
+        row.format + (" animated" if row.is_animated else "") + ("" if frames is None else f" {frames} frames"),
         f"{row.width}x{row.height}",
         "no" if row.orientation == 1 else f"EXIF {row.orientation}",
         f"{row.resized[0]}x{row.resized[1]}",

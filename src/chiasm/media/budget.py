@@ -1,6 +1,6 @@
 """What all items of one request may take together, kept up to date while they are still coming in."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 
@@ -9,7 +9,7 @@ from chiasm.media.picture.header import Header, peek_header
 from chiasm.media.picture.limits import check_header
 from chiasm.media.prepare.base import ImagePreparer
 from chiasm.media.prepare.items import video_preparer
-from chiasm.media.video.container import SNIFF_BYTES, require_video
+from chiasm.media.video.container import SNIFF_BYTES
 from chiasm.protocol.media import VideoSample
 from chiasm.settings import MediaSettings
 
@@ -83,18 +83,20 @@ class RequestBudget:
             )
 
 
-class EarlyLookAtVideo:
-    """Judges a download by its first bytes: what is no video is not read to its end."""
+class EarlySniff:
+    """Judges a download by its first bytes: what is no video, or no audio, is not read to its end."""
 
-    def __init__(self, budget: RequestBudget, position: int) -> None:
+    def __init__(self, budget: RequestBudget, position: int, require: Callable[[bytearray], object]) -> None:
+        """`require` raises for first bytes of another kind."""
         self._budget = budget
         self._position = position
+        self._require = require
 
     def __call__(self, prefix: bytearray) -> None:
         """Take note of all bytes so far. Raises `MediaTooLargeError` and `UnsupportedMediaError`."""
         self._budget.take_bytes(self._position, len(prefix))
         if len(prefix) >= SNIFF_BYTES:
-            require_video(prefix)
+            self._require(prefix)
 
 
 class EarlyLook:

@@ -13,26 +13,38 @@ from functools import partial
 
 import msgspec
 
-from chiasm.errors import DeadlineExceededError, MediaError, MediaTooLargeError
-from chiasm.media.budget import EarlyLook, EarlyLookAtVideo, RequestBudget
+from chiasm.errors import DeadlineExceededError, MediaError, MediaTooLargeError, UnsupportedMediaError
+from chiasm.media.audio.container import require_audio
+from chiasm.media.audio.header import AudioHeader
+from chiasm.media.budget import EarlyLook, EarlySniff, RequestBudget
 from chiasm.media.data_url import decode_data_url, decode_payload
 from chiasm.media.fetch.client import HttpFetcher
 from chiasm.media.fetch.files import read_file
 from chiasm.media.fetch.policy import HttpUrl, UrlPolicy
 from chiasm.media.fetch.resolver import Lookup, system_lookup
-from chiasm.media.inspect import Inspect, Inspected, inspect_picture, read_video_facts, video_inspector
+from chiasm.media.inspect import (
+    Inspect,
+    Inspected,
+    inspect_audio,
+    inspect_picture,
+    read_audio_facts,
+    read_video_facts,
+    video_inspector,
+)
 from chiasm.media.isolation.pool import ProcessPool
 from chiasm.media.item_errors import naming_item
+from chiasm.media.picture.sniff import is_avif
 from chiasm.media.prepare.base import ImagePreparer
 from chiasm.media.prepare.items import video_preparer
 from chiasm.media.reference import DataUrl, FileUrl, MediaReference, parse_reference
 from chiasm.media.spool import Spool, SpoolLease
 from chiasm.media.threads import Threads
+from chiasm.media.video.container import require_video
 from chiasm.observability.receipt import StageClock
 from chiasm.protocol.media import InlineSource, MediaItem
 from chiasm.settings import MediaSettings
 
-__all__ = ["MediaIngest", "MediaReference"]
+__all__ = ["AudioItem", "MediaIngest", "MediaReference"]
 
 logger = logging.getLogger(__name__)
 _MAX_CHARS_HERE = 128 * 1024
@@ -48,9 +60,17 @@ class _Wanted(msgspec.Struct, frozen=True):
 
     index: int
     position: int
-    param: str
+    reference: MediaReference
     source: DataUrl | FileUrl | HttpUrl
     inspect: Inspect
+
+
+class AudioItem(msgspec.Struct, frozen=True):
+    """A piece of audio, checked: the sha256 of its bytes, its facts, and the bytes."""
+
+    identity: str
+    header: AudioHeader
+    data: bytes
 
 
 class MediaIngest:
@@ -58,7 +78,8 @@ class MediaIngest:
 
     Work that blocks or computes runs in `decode_threads` threads; what waits for them is bounded by the number of
     admitted requests. Without a preparer visual tokens are not limited. With a spool, which the caller closes, items
-    name files of it. With decoder processes, videos' headers are read there too: their library is the largest one.
+    name files of it. With decoder processes, headers that only a decoding library can read are read there too: those
+    of videos, audio and AVIF.
     """
 
     def __init__(
@@ -114,6 +135,7 @@ class MediaIngest:
             DeadlineExceededError: The request's deadline passed.
             EngineError: No decoder process could be started for a video.
         """
+        self._check_count(references)
         wanted = self._distinct(references)
         counts = Counter(map(_key, references))
         budget = RequestBudget(self._settings, self._preparer, [counts[key] for key in wanted])
@@ -130,6 +152,63 @@ class MediaIngest:
             raise _first_failure(failures) from None
         return [tasks[_key(reference)].result() for reference in references]
 
+    async def listen(self, reference: MediaReference, deadline_s: float) -> AudioItem:
+        """Return one piece of audio, fetched and checked by the same rules. Raises as `collect` does."""
+        with naming_item(0, reference.param):
+            source = parse_reference(reference, self._policy)
+        wanted = _Wanted(0, 0, reference, source, self._inspector(reference))
+        try:
+            async with asyncio.timeout(deadline_s):
+                with naming_item(0, reference.param):
+                    data, label, found = await self._load(wanted, RequestBudget(self._settings, None, [1]))
+        except TimeoutError:
+            raise DeadlineExceededError(f"The audio took longer than {deadline_s:.3g} s") from None
+        _log_mislabelled(0, label, found)
+        assert found.audio is not None
+        return AudioItem(found.identity, found.audio, data)
+
+    async def collect_each(
+        self,
+        references: Sequence[MediaReference],
+        deadline_s: float,
+        clock: StageClock | None = None,
+        lease: SpoolLease | None = None,
+    ) -> list[MediaItem | MediaError]:
+        """Return one item per reference, in order, or what is wrong with it; one failure ends no other.
+
+        Otherwise as `collect`: limits of the request as a whole refuse those that go beyond them, and what is no fault
+        of a reference is raised.
+        """
+        self._check_count(references)
+        wanted: dict[_Key, _Wanted] = {}
+        failures: dict[_Key, MediaError] = {}
+        for index, reference in enumerate(references):
+            try:
+                [(key, one)] = self._distinct([reference], index).items()
+            except MediaError as error:
+                failures.setdefault(_key(reference), error)
+            else:
+                wanted.setdefault(key, msgspec.structs.replace(one, position=len(wanted)))
+        counts = Counter(map(_key, references))
+        budget = RequestBudget(self._settings, self._preparer, [counts[key] for key in wanted])
+        found: dict[_Key, MediaItem] = {}
+
+        async def take(key: _Key, one: _Wanted) -> None:
+            try:
+                found[key] = await self._item(one, budget, clock, lease)
+            except MediaError as error:
+                failures[key] = error
+
+        try:
+            async with asyncio.timeout(deadline_s), asyncio.TaskGroup() as group:
+                for key, one in wanted.items():
+                    group.create_task(take(key, one))
+        except TimeoutError:
+            raise DeadlineExceededError(f"The media of the request took longer than {deadline_s:.3g} s") from None
+        except BaseExceptionGroup as errors:
+            raise _first_failure(errors) from None
+        return [found.get(_key(reference)) or failures[_key(reference)] for reference in references]
+
     async def aclose(self) -> None:
         """Close connections and threads. Open `collect` calls should have ended."""
         await self._fetcher.aclose()
@@ -137,29 +216,46 @@ class MediaIngest:
         if self._processes is not None:
             self._processes.close()
 
-    def _distinct(self, references: Sequence[MediaReference]) -> dict[_Key, _Wanted]:
+    def _check_count(self, references: Sequence[MediaReference]) -> None:
         if len(references) > self._settings.max_items:
             raise MediaTooLargeError(
                 f"The request has {len(references)} media items; the limit is {self._settings.max_items}"
             )
+
+    def _distinct(self, references: Sequence[MediaReference], first_index: int = 0) -> dict[_Key, _Wanted]:
+        """One entry per distinct reference; the first of them has `first_index` in the request."""
         wanted: dict[_Key, _Wanted] = {}
-        for index, reference in enumerate(references):
+        for index, reference in enumerate(references, first_index):
             with naming_item(index, reference.param):
+                if reference.kind == "audio":
+                    raise UnsupportedMediaError("This model takes no audio", hint="Send pictures, videos or text")
                 source = parse_reference(reference, self._policy)
-                inspect = inspect_picture if reference.kind == "image" else self._video_inspector(reference)
-            wanted.setdefault(_key(reference), _Wanted(index, len(wanted), reference.param, source, inspect))
+                inspect = self._inspector(reference)
+            wanted.setdefault(_key(reference), _Wanted(index, len(wanted), reference, source, inspect))
         return wanted
 
-    def _video_inspector(self, reference: MediaReference) -> Inspect:
+    def _inspector(self, reference: MediaReference) -> Inspect:
+        """What reads the headers of a medium: it blocks, and for some kinds asks a decoder process."""
+        settings, processes = self._settings, self._processes
+        if reference.kind == "image":
+            return self._inspect_picture
+        if reference.kind == "audio":
+            listen = partial(read_audio_facts, settings=settings) if processes is None else processes.listen
+            return partial(inspect_audio, read=listen)
         videos = None if self._preparer is None else video_preparer(self._preparer)
-        read = partial(read_video_facts, settings=self._settings) if self._processes is None else self._processes.look
-        return video_inspector(reference, read, videos)
+        look = partial(read_video_facts, settings=settings) if processes is None else processes.look
+        return video_inspector(reference, look, videos)
+
+    def _inspect_picture(self, data: bytes) -> Inspected:
+        if self._processes is not None and is_avif(data):
+            return inspect_picture(data, self._processes.look_at_picture)
+        return inspect_picture(data)
 
     async def _item(
         self, wanted: _Wanted, budget: RequestBudget, clock: StageClock | None, lease: SpoolLease | None
     ) -> MediaItem:
         span = nullcontext() if clock is None else clock.stage("fetch", wanted.index)
-        with naming_item(wanted.index, wanted.param), span:
+        with naming_item(wanted.index, wanted.reference.param), span:
             data, label, found = await self._load(wanted, budget)
             if clock is not None:
                 clock.add("check", clock.now_s() - found.check_s, clock.now_s(), wanted.index)
@@ -167,6 +263,7 @@ class MediaIngest:
             _take(budget, wanted.position, found)
             source = InlineSource(data) if lease is None else await self._threads.run(lease.hold, found.identity, data)
         _log_mislabelled(wanted.index, label, found)
+        assert found.kind != "audio"  # refused before it was fetched
         return MediaItem(
             kind=found.kind,
             identity=found.identity,
@@ -180,18 +277,17 @@ class MediaIngest:
 
     async def _load(self, wanted: _Wanted, budget: RequestBudget) -> _Loaded:
         """The encoded bytes, the media type they are said to be of, and what they are."""
-        source, inspect = wanted.source, wanted.inspect
-        is_picture = inspect is inspect_picture
+        source, inspect, limit = wanted.source, wanted.inspect, self._settings.max_item_bytes
         if isinstance(source, DataUrl):
-            if source.num_chars <= _MAX_CHARS_HERE and is_picture:
-                return _decoded(source, self._settings.max_item_bytes, inspect)
-            return await self._threads.run(_decoded, source, self._settings.max_item_bytes, inspect)
+            if source.num_chars > _MAX_CHARS_HERE or wanted.reference.kind != "image":
+                return await self._threads.run(_decoded, source, limit, inspect)
+            data = _bytes_of(source, limit)
+            waits = self._processes is not None and is_avif(data)
+            return data, source.label, await self._threads.run(inspect, data) if waits else inspect(data)
         if isinstance(source, FileUrl):
-            root, limit = self._settings.allowed_root, self._settings.max_item_bytes
-            data = await self._threads.run(read_file, source.url, root, limit)
+            data = await self._threads.run(read_file, source.url, self._settings.allowed_root, limit)
             return data, None, await self._threads.run(inspect, data)
-        look = EarlyLook(budget, wanted.position) if is_picture else EarlyLookAtVideo(budget, wanted.position)
-        download = await self._fetcher.fetch(source, look)
+        download = await self._fetcher.fetch(source, _early_look(wanted, budget))
         return download.data, download.label, await self._threads.run(inspect, download.data)
 
 
@@ -208,9 +304,20 @@ def _take(budget: RequestBudget, position: int, found: Inspected) -> None:
 
 def _decoded(source: DataUrl, max_bytes: int, inspect: Inspect) -> _Loaded:
     """All that a data URL needs, so that it changes threads once."""
-    payload = source.payload
-    data = decode_data_url(source.url, max_bytes) if payload is None else decode_payload(payload, max_bytes)
+    data = _bytes_of(source, max_bytes)
     return data, source.label, inspect(data)
+
+
+def _bytes_of(source: DataUrl, max_bytes: int) -> bytes:
+    payload = source.payload
+    return decode_data_url(source.url, max_bytes) if payload is None else decode_payload(payload, max_bytes)
+
+
+def _early_look(wanted: _Wanted, budget: RequestBudget) -> EarlyLook | EarlySniff:
+    kind, position = wanted.reference.kind, wanted.position
+    if kind == "image":
+        return EarlyLook(budget, position)
+    return EarlySniff(budget, position, require_video if kind == "video" else require_audio)
 
 
 def _first_failure(failures: BaseExceptionGroup[BaseException]) -> BaseException:
@@ -219,7 +326,7 @@ def _first_failure(failures: BaseExceptionGroup[BaseException]) -> BaseException
 
 
 def _log_mislabelled(index: int, label: str | None, found: Inspected) -> None:
-    if label is None or (found.kind == "video" and label.startswith("video/")):
+    if label is None or (found.kind != "image" and label.startswith(f"{found.kind}/")):
         return
     if label not in (f"image/{found.format}", "image/jpg" if found.format == "jpeg" else None):
         logger.info("Media item %d holds %s, labelled %r", index, found.format, label[:64])

@@ -3,12 +3,13 @@
 import time
 from collections.abc import Callable
 from fractions import Fraction
-from typing import Annotated
+from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Meta
 
 from chiasm.errors import MissingExtraError, UnsupportedMediaError
+from chiasm.media.audio.header import AudioHeader, read_audio_header
 from chiasm.media.identity import content_identity, video_identity
 from chiasm.media.picture.header import Header, read_header
 from chiasm.media.prepare.base import VideoPreparer
@@ -18,13 +19,11 @@ from chiasm.media.video.sampling import SamplingRule, sampled_indices
 from chiasm.protocol.media import MediaKind, VideoSample
 from chiasm.settings import MediaSettings
 
-_PLAIN_RULE = SamplingRule()
-
 
 class Inspected(msgspec.Struct, frozen=True, kw_only=True):
-    """`width` and `height` are upright. `check_s` is what finding out took."""
+    """`width` and `height` are upright, 0 of audio. `check_s` is what finding out took."""
 
-    kind: MediaKind = "image"
+    kind: MediaKind | Literal["audio"] = "image"
     identity: str
     format: str
     width: int
@@ -33,6 +32,7 @@ class Inspected(msgspec.Struct, frozen=True, kw_only=True):
     video: VideoSample | None = None
     check_s: float
     header: Header | None = None
+    audio: AudioHeader | None = None
 
 
 class VideoFacts(msgspec.Struct, frozen=True, kw_only=True, tag="video_facts"):
@@ -45,14 +45,16 @@ class VideoFacts(msgspec.Struct, frozen=True, kw_only=True, tag="video_facts"):
 
 
 Inspect = Callable[[bytes], Inspected]
+ReadPicture = Callable[[bytes], Header]
+ReadAudio = Callable[[bytes], AudioHeader]
 ReadVideo = Callable[[bytes, SamplingRule], VideoFacts]
 """Blocks, and raises `MediaError`; where decoder processes do it, `EngineError` too."""
 
 
-def inspect_picture(data: bytes) -> Inspected:
-    """Read a picture's header and hash its bytes. Raises what `read_header` raises."""
+def inspect_picture(data: bytes, read: ReadPicture = read_header) -> Inspected:
+    """Read a picture's header and hash its bytes. Raises what `read` raises."""
     started = time.perf_counter()
-    identity, header = content_identity(data), read_header(data)
+    identity, header = content_identity(data), read(data)
     return Inspected(
         identity=identity,
         format=header.format,
@@ -64,6 +66,32 @@ def inspect_picture(data: bytes) -> Inspected:
     )
 
 
+def inspect_audio(data: bytes, read: ReadAudio) -> Inspected:
+    """Read the headers of a piece of audio and hash its bytes. Raises what `read` raises."""
+    started = time.perf_counter()
+    identity, found = content_identity(data), read(data)
+    return Inspected(
+        kind="audio",
+        identity=identity,
+        format=found.container,
+        width=0,
+        height=0,
+        check_s=time.perf_counter() - started,
+        audio=found,
+    )
+
+
+def read_audio_facts(data: bytes, settings: MediaSettings) -> AudioHeader:
+    """Read the headers of a piece of audio. Blocks.
+
+    Raises what `read_audio_header` raises, but `UnsupportedMediaError` where audio cannot be read at all.
+    """
+    try:
+        return read_audio_header(data, settings)
+    except MissingExtraError:
+        raise _missing("audio") from None
+
+
 def read_video_facts(data: bytes, rule: SamplingRule, settings: MediaSettings) -> VideoFacts:
     """Read a video's packets and choose frames. Blocks.
 
@@ -73,20 +101,18 @@ def read_video_facts(data: bytes, rule: SamplingRule, settings: MediaSettings) -
     try:
         header = read_video_header(data, settings)
     except MissingExtraError:
-        raise UnsupportedMediaError(
-            "This server cannot read videos", hint="Its operator may install them: pip install 'chiasm[video]'"
-        ) from None
+        raise _missing("videos") from None
     width, height = header.upright_size
     return VideoFacts(container=header.container, width=width, height=height, sample=sample_of(header, rule))
 
 
 def video_inspector(reference: MediaReference, read: ReadVideo, videos: VideoPreparer | None) -> Inspect:
-    """Make what reads a video's packets and chooses frames, by a common rule without a preparer.
+    """Make what reads a video's packets and chooses frames, without a preparer by the rule of Qwen2-VL.
 
     It blocks, and raises what `read` raises.
     """
     asked = reference.fps, reference.num_frames
-    rule = _PLAIN_RULE if videos is None else videos.rule(*asked)
+    rule = _plain_rule(*asked) if videos is None else videos.rule(*asked)
 
     def inspect(data: bytes) -> Inspected:
         started = time.perf_counter()
@@ -102,6 +128,18 @@ def video_inspector(reference: MediaReference, read: ReadVideo, videos: VideoPre
         )
 
     return inspect
+
+
+def _missing(what: str) -> UnsupportedMediaError:
+    return UnsupportedMediaError(
+        f"This server cannot read {what}", hint="Its operator may install that: pip install 'chiasm[video]'"
+    )
+
+
+def _plain_rule(fps: float | None, num_frames: int | None) -> SamplingRule:
+    if num_frames is not None:
+        return SamplingRule(fps=None, num_frames=num_frames)
+    return SamplingRule() if fps is None else SamplingRule(fps=fps)
 
 
 def sample_of(header: VideoHeader, rule: SamplingRule) -> VideoSample:

@@ -5,7 +5,7 @@ from typing import Literal
 
 import msgspec
 
-from chiasm.errors import MediaRefusedError, UnsupportedMediaError
+from chiasm.errors import MediaRefusedError
 from chiasm.media.data_url import data_url_label
 from chiasm.media.fetch.policy import HttpUrl, UrlPolicy
 
@@ -59,14 +59,9 @@ def parse_reference(reference: MediaReference, policy: UrlPolicy) -> DataUrl | F
     """Sort a reference by its scheme and refuse what policy forbids. Touches no network and no file.
 
     Raises:
-        UnsupportedMediaError: Neither image nor video.
         MediaDecodeError: A data URL of another form than the accepted one.
         MediaRefusedError: A scheme, host or port that is not allowed.
     """
-    if reference.kind not in ("image", "video"):
-        raise UnsupportedMediaError(
-            f"Media of kind '{reference.kind}' are not supported", hint="Send pictures or videos"
-        )
     url = reference.url
     scheme = _scheme(url)
     if scheme == "data":

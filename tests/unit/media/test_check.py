@@ -10,7 +10,9 @@ import chiasm.media
 from chiasm.cli.app import app
 from chiasm.errors import UnsupportedModelError
 from chiasm.media import MediaSettings, check_media, content_identity
+from tests.unit.media.audio.sounds import tone, wav
 from tests.unit.media.pictures import animation, data_url, encode, exif_block, gradient, png
+from tests.unit.media.video.clips import clip
 
 PAGE = Path(__file__).parents[3] / "docs" / "media.md"
 QWEN = {"image_processor_type": "Qwen2VLImageProcessor", "patch_size": 14, "merge_size": 2}
@@ -120,6 +122,53 @@ async def test_a_models_own_limits_apply(preparer):
     assert impossible.refusal.code == "media_refused"
 
 
+async def test_a_video_is_described_and_decoded(tmp_path):
+    file = tmp_path / "clip"
+    file.write_bytes(clip(24, degrees=90))
+    verdict = await check_media(str(file), MediaSettings(), num_frames=6)
+    facts = verdict.video
+    assert (verdict.is_accepted, verdict.picture, verdict.audio) == (True, None, None)
+    assert (facts.container, facts.codec, facts.width, facts.height) == ("mp4", "h264", 64, 96)
+    assert (facts.num_frames, facts.num_sampled, facts.duration_s) == (24, 6, 1.0)
+    assert facts.decode_s > 0
+    assert {limit.setting: limit.found for limit in verdict.limits}["media.max_video_frames"] == 24
+    short = await check_media(str(file), MediaSettings(max_video_frames=20))
+    assert (short.refusal.code, short.video) == ("media_too_large", None)
+
+
+async def test_a_video_that_cannot_be_decoded_is_refused_with_what_its_headers_say(tmp_path):
+    file, data = tmp_path / "clip", clip(24)
+    at = data.index(b"mdat") + 4
+    file.write_bytes(data[:at] + bytes(900) + data[at + 900 :])
+    verdict = await check_media(str(file), MediaSettings())
+    assert verdict.refusal.code == "media_undecodable"
+    assert (verdict.video.num_frames, verdict.video.codec, verdict.video.decode_s) == (24, None, None)
+
+
+async def test_audio_is_described_and_decoded(preparer):
+    verdict = await check_media(data_url(wav([tone(), tone()]), "audio/wav"), MediaSettings())
+    facts = verdict.audio
+    assert (verdict.is_accepted, facts.container, facts.codec) == (True, "wav", "pcm_s16le")
+    assert (facts.rate, facts.num_channels, facts.duration_s) == (16_000, 2, 1.0)
+    assert facts.decode_s > 0
+    refused = await check_media(data_url(wav(tone()), "audio/wav"), MediaSettings(max_audio_s=0.5))
+    assert "longer than the limit of 0.5 s" in refused.refusal.cause
+    deaf = await check_media(data_url(wav(tone()), "audio/wav"), MediaSettings(), preparer)
+    assert (deaf.refusal.code, deaf.refusal.cause) == ("media_unsupported", "This model takes no audio")
+
+
+@pytest.mark.parametrize(
+    ("source", "kind", "cause"),
+    [
+        (data_url(wav(tone()), "image/png"), "image", "The data is WAVE sound"),
+        (data_url(encode(gradient(), "png")), "video", "no video of a supported container"),
+        (data_url(encode(gradient(), "png")), "audio", "no audio of a supported format"),
+    ],
+)
+async def test_what_it_is_sent_as_can_be_said(source, kind, cause):
+    assert cause in (await check_media(source, MediaSettings(), kind=kind)).refusal.cause
+
+
 class TestCommand:
     def test_all_accepted(self, folder, model):
         done = run(folder / "turned.jpg", folder / "flat.gif", "--model", model)
@@ -128,7 +177,9 @@ class TestCommand:
         assert lines[0] == f"{folder}/turned.jpg: accepted"
         assert lines[1].startswith("  jpeg 16x24, RGB, turned by EXIF orientation 6, ")
         assert lines[1].endswith("6 visual tokens, 6 in the prompt")
-        assert "animated" in lines[4]
+        assert lines[2].startswith("  limits: max_item_bytes ")
+        assert "max_item_pixels 384 of 4e+07, max_aspect_ratio 1.5 of 200, max_visual_tokens 6 of 16384" in lines[2]
+        assert "animated" in lines[5]
 
     def test_one_refused(self, folder):
         done = run(folder / "page.jpg", folder / "turned.jpg")
@@ -148,6 +199,19 @@ class TestCommand:
         assert (cut["is_accepted"], cut["refusal"]["code"]) == (False, "media_undecodable")
         assert cut["picture"]["decode_s"] is None
         assert (turned["is_accepted"], turned["refusal"], turned["picture"]["orientation"]) == (True, None, 6)
+
+    def test_videos_and_audio(self, folder):
+        (folder / "clip.bin").write_bytes(clip(12, container="matroska"))
+        (folder / "speech.bin").write_bytes(wav(tone()))
+        done = run(folder / "clip.bin", folder / "speech.bin", folder / "turned.jpg", "--num-frames", 4)
+        assert done.exit_code == 0, done.stdout
+        lines = done.stdout.splitlines()
+        assert lines[1].startswith("  h264 in matroska, 96x64, 12 frames in 0.50 s, 4 of them looked at, ")
+        assert lines[5].startswith("  pcm_s16le in wav, 16000 samples/s, 1 channel, 1.00 s, 32044 bytes, decoded in ")
+        assert lines[6] == (
+            "  limits: max_item_bytes 32044 of 2.09715e+07, max_audio_s 1 of 1200, max_audio_channels 1 of 8"
+        )
+        assert run(folder / "clip.bin", "--as", "image").exit_code == 1
 
     def test_settings(self, folder):
         assert run(folder / "turned.jpg", "--set", "media.max_item_pixels=100").exit_code == 1
@@ -176,7 +240,8 @@ def test_importing_the_room_loads_none_of_it():
 
 
 def test_the_pages_example_runs(tmp_path):
-    example = PAGE.read_text("utf-8").partition("```python\n")[2].partition("```")[0]
+    section = PAGE.read_text("utf-8").partition("## Using it alone")[2]
+    example = section.partition("```python\n")[2].partition("```")[0]
     (tmp_path / "pictures").mkdir()
     (tmp_path / "pictures" / "cat.png").write_bytes(encode(gradient(20, 10), "png"))
     (tmp_path / "pictures" / "dog.jpg").write_bytes(encode(gradient(24, 16), "jpeg", exif=exif_block(6)))

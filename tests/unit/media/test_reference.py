@@ -1,6 +1,6 @@
 import pytest
 
-from chiasm.errors import MediaDecodeError, MediaRefusedError, UnsupportedMediaError
+from chiasm.errors import MediaDecodeError, MediaRefusedError
 from chiasm.media.fetch.policy import HttpUrl, UrlPolicy
 from chiasm.media.reference import DataUrl, FileUrl, MediaReference, parse_reference
 from chiasm.settings import MediaSettings
@@ -47,11 +47,6 @@ def test_videos_come_from_where_pictures_do():
     assert parse("https://img.example/a.mp4", "video") == HttpUrl("https", "img.example", 443, "/a.mp4")
     with pytest.raises(MediaRefusedError):
         parse("https://other.example/a.mp4", "video")
-
-
-def test_sound_is_refused():
-    with pytest.raises(UnsupportedMediaError, match="audio"):
-        parse("https://img.example/a.mp3", "audio")
 
 
 def test_nothing_that_may_be_secret_is_printed():

@@ -6,16 +6,18 @@ from typer.testing import CliRunner
 
 from chiasm.cli.tokens import tokens
 from chiasm.errors import MediaError
-from chiasm.media.tokens import picture_tokens
+from chiasm.media.prepare.qwen2_vl import Qwen2VLPreparer
+from chiasm.media.tokens import media_tokens
 from chiasm.settings import MediaSettings
 from tests.unit.media.pictures import FORMATS, animation, encode, exif_block, gradient, noise, png
+from tests.unit.media.video.clips import clip
 
 
 @pytest.mark.parametrize("kind", FORMATS)
 def test_facts_come_from_headers(tmp_path, preparer, kind):
     file = tmp_path / "picture"
     file.write_bytes(encode(noise(400, 300), kind))
-    counted = picture_tokens(file, preparer, MediaSettings())
+    counted = media_tokens(file, preparer, MediaSettings())
     assert (counted.format, counted.width, counted.height) == (kind, 400, 300)
     assert (counted.num_visual_tokens, counted.num_prompt_tokens) == (120_000, 120_002)
     assert preparer.prepared == []
@@ -24,9 +26,9 @@ def test_facts_come_from_headers(tmp_path, preparer, kind):
 def test_orientation_and_animation_are_found_wherever_they_stand(tmp_path, preparer):
     file = tmp_path / "picture"
     file.write_bytes(encode(noise(400, 300), "webp", lossless=True, exif=exif_block(6)[6:]))
-    assert picture_tokens(file, preparer, MediaSettings()).orientation == 6
+    assert media_tokens(file, preparer, MediaSettings()).orientation == 6
     file.write_bytes(animation("gif", size=(500, 400)))
-    assert picture_tokens(file, preparer, MediaSettings()).is_animated
+    assert media_tokens(file, preparer, MediaSettings()).is_animated
 
 
 def test_of_a_jpeg_only_the_beginning_is_read(tmp_path, preparer):
@@ -34,7 +36,28 @@ def test_of_a_jpeg_only_the_beginning_is_read(tmp_path, preparer):
     data = encode(noise(700, 500), "jpeg", exif=exif_block(8), quality=95)
     assert len(data) > 3 * 65536
     file.write_bytes(data[:70_000])
-    assert picture_tokens(file, preparer, MediaSettings()).width == 500
+    assert media_tokens(file, preparer, MediaSettings()).width == 500
+
+
+def test_a_videos_frames_are_counted_and_their_number_can_be_asked_for(tmp_path):
+    processor = {"patch_size": 14, "merge_size": 2, "temporal_patch_size": 2}
+    preparer = Qwen2VLPreparer(tmp_path, processor, {"model_type": "qwen2_vl", "video_token_id": 1})
+    file = tmp_path / "clip"
+    file.write_bytes(clip(24, degrees=90))
+    asked = media_tokens(file, preparer, MediaSettings(), 8)
+    assert (asked.format, asked.width, asked.height, asked.num_frames) == ("mp4", 64, 96, 8)
+    frames, rows, columns = asked.grid_thw
+    assert (frames, asked.num_visual_tokens) == (4, frames * rows * columns // 4)
+    assert media_tokens(file, preparer, MediaSettings()).num_frames == 4
+    with pytest.raises(MediaError, match="the limit is 100"):
+        media_tokens(file, preparer, MediaSettings(max_item_bytes=100))
+
+
+def test_a_video_is_refused_for_a_model_that_takes_none(tmp_path, preparer):
+    file = tmp_path / "clip"
+    file.write_bytes(clip(2))
+    with pytest.raises(MediaError, match="takes no videos"):
+        media_tokens(file, preparer, MediaSettings())
 
 
 class TestCommand:
@@ -96,4 +119,4 @@ class TestCommand:
 
 def test_a_file_that_cannot_be_read(tmp_path, preparer):
     with pytest.raises(MediaError, match="cannot be read"):
-        picture_tokens(tmp_path / "missing", preparer, MediaSettings())
+        media_tokens(tmp_path / "missing", preparer, MediaSettings())

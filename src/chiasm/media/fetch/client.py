@@ -14,7 +14,7 @@ from chiasm.media.fetch.resolver import CheckedResolver, Lookup, system_lookup
 from chiasm.settings import MediaSettings
 
 _HEADERS = {
-    "Accept": "image/*",
+    "Accept": "image/*, video/*, audio/*",
     "Accept-Encoding": "identity",  # a compressed answer could unfold to any size
     "User-Agent": f"chiasm/{__version__}",
 }

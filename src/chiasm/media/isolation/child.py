@@ -12,8 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from chiasm.errors import MediaDecodeError, MediaError, MediaTooLargeError, TransferError
-from chiasm.media.inspect import VideoFacts, read_video_facts
+from chiasm.media.audio.header import AudioHeader
+from chiasm.media.inspect import VideoFacts, read_audio_facts, read_video_facts
 from chiasm.media.isolation.wire import ArrayHead, Done, Failed, Job, Link, Look, Ready, Taken, bytes_of
+from chiasm.media.picture.header import Header, read_header
 from chiasm.media.prepare.medium import prepare_medium
 from chiasm.media.sources import read_source
 from chiasm.settings import MediaSettings
@@ -21,6 +23,7 @@ from chiasm.settings import MediaSettings
 if TYPE_CHECKING:
     from chiasm.media.prepare.base import ImagePreparer
 
+Facts = VideoFacts | AudioHeader | Header
 _GRACE_S = 1.0
 _MAX_TEXT_CHARS = 500
 
@@ -64,10 +67,10 @@ class _Decoder:
 
     def reply(
         self, job: Job | Look, pickled: bytearray, data: bytearray
-    ) -> tuple[Done | VideoFacts | Failed, list[NDArray[np.generic]]]:
+    ) -> tuple[Done | Facts | Failed, list[NDArray[np.generic]]]:
         try:
             if isinstance(job, Look):
-                return read_video_facts(bytes(data), job.rule, self._settings), []
+                return self._facts(job, bytes(data)), []
             return self._done(job, bytes(pickled), bytes(data))
         except (MediaError, TransferError) as error:
             return _failed(error), []
@@ -76,6 +79,13 @@ class _Decoder:
             return _failed(MediaTooLargeError(f"Decoding takes more memory than the limit of {limit} bytes")), []
         except Exception as error:  # noqa: BLE001 - the border: whatever happens here is one failed picture
             return _failed(MediaDecodeError(f"The decoder failed on this picture: {type(error).__name__}")), []
+
+    def _facts(self, look: Look, data: bytes) -> "Facts":
+        if look.kind == "image":
+            return read_header(data)
+        if look.kind == "audio":
+            return read_audio_facts(data, self._settings)
+        return read_video_facts(data, look.rule, self._settings)
 
     def _done(self, job: Job, pickled: bytes, data: bytes) -> tuple[Done, list[NDArray[np.generic]]]:
         if self._preparer is None or pickled != self._pickled:

@@ -14,8 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from chiasm.errors import EngineError, MediaDecodeError, MediaError, TransferError, error_class
+from chiasm.media.audio.header import AudioHeader
 from chiasm.media.inspect import VideoFacts
 from chiasm.media.isolation.wire import Done, Failed, Job, Link, Look, Ready, Taken, num_array_bytes
+from chiasm.media.picture.header import Header
 from chiasm.media.prepare.base import ImagePreparer, PreparedImage
 from chiasm.media.prepare.items import plan_of
 from chiasm.media.prepare.medium import Announced
@@ -29,7 +31,7 @@ _START_TIMEOUT_S = 60.0
 _EXIT_TIMEOUT_S = 10.0
 _BROKEN = (TimeoutError, EOFError, OSError, ValueError)
 """What a process does that must be replaced."""
-_Reply = TypeVar("_Reply", Done, VideoFacts)
+_Reply = TypeVar("_Reply", Done, VideoFacts, AudioHeader, Header)
 _PROGRAM = (
     "import sys; sys.path[:] = sys.argv[2:]; from chiasm.media.isolation.child import main; main(int(sys.argv[1]))"
 )
@@ -107,7 +109,7 @@ class DecoderProcess:
 
 
 class ProcessPool:
-    """As many processes as threads call it. `decode` and `look` block, for at most the settings' time limit.
+    """As many processes as threads call it. All that takes data blocks, for at most the settings' time limit.
 
     The first `num_started` processes start at once, others when they are needed.
     """
@@ -144,7 +146,15 @@ class ProcessPool:
 
     def look(self, data: bytes, rule: SamplingRule) -> VideoFacts:
         """Read a video's headers in one of the processes. Raises as `decode`, of these bytes."""
-        return self._answer(Look(rule, len(data)), (data,), VideoFacts)[0]
+        return self._answer(Look("video", len(data), rule), (data,), VideoFacts)[0]
+
+    def look_at_picture(self, data: bytes) -> Header:
+        """Read a picture's header in one of the processes. Raises as `decode`, of these bytes."""
+        return self._answer(Look("image", len(data)), (data,), Header)[0]
+
+    def listen(self, data: bytes) -> AudioHeader:
+        """Read the headers of a piece of audio in one of the processes. Raises as `decode`, of these bytes."""
+        return self._answer(Look("audio", len(data)), (data,), AudioHeader)[0]
 
     def close(self) -> None:
         """End idle processes now and the others after what they are at."""

@@ -6,7 +6,7 @@ The owner trusts nothing that comes back: heads are validated, sizes bounded, an
 import socket
 import time
 from collections.abc import Sequence
-from typing import Annotated, TypeVar
+from typing import Annotated, Literal, TypeVar
 
 import msgspec
 import numpy as np
@@ -36,10 +36,11 @@ class Job(msgspec.Struct, frozen=True, tag="job"):
 
 
 class Look(msgspec.Struct, frozen=True, tag="look"):
-    """A video whose headers are to be read, and how its frames are chosen. Followed by the encoded bytes."""
+    """A medium whose headers are to be read. Followed by the encoded bytes. `rule` says which frames of a video."""
 
-    rule: SamplingRule
+    kind: Literal["image", "video", "audio"]
     num_data_bytes: int
+    rule: SamplingRule = SamplingRule()
 
 
 class Taken(msgspec.Struct, frozen=True, tag="taken"):

@@ -1,6 +1,9 @@
 """A picture's facts from its header, before any raster is allocated."""
 
+from typing import Annotated
+
 import msgspec
+from msgspec import Meta
 
 from chiasm.errors import MediaDecodeError
 from chiasm.media.picture.bmp import read_bmp
@@ -16,13 +19,13 @@ from chiasm.media.picture.webp import read_webp
 _ORIENTATION_TAG = 274
 
 
-class Header(msgspec.Struct, frozen=True, kw_only=True):
+class Header(msgspec.Struct, frozen=True, kw_only=True, tag="picture_header"):
     """Facts of one picture. The stored size is before EXIF rotation; `width` and `height` are after it."""
 
-    format: str
-    stored_width: int
-    stored_height: int
-    orientation: int = 1
+    format: Annotated[str, Meta(max_length=16)]
+    stored_width: Annotated[int, Meta(ge=1)]
+    stored_height: Annotated[int, Meta(ge=1)]
+    orientation: Annotated[int, Meta(ge=1, le=8)] = 1
     is_animated: bool = False
 
     @property

@@ -59,16 +59,18 @@ def sniff(data: bytes | bytearray) -> str:
             return name
     if head.startswith(b"RIFF") and head[8:12] == b"WEBP":
         return "webp"
-    if head[4:8] == b"ftyp" and _is_avif(head):
+    if is_avif(head):
         if _HAS_AVIF:
             return "avif"
         raise UnsupportedMediaError("The data is AVIF, which this installation cannot decode", hint=_HINT)
     raise UnsupportedMediaError(f"The data is {_name(head, data)}, not a picture of a supported format", hint=_HINT)
 
 
-def _is_avif(head: bytes) -> bool:
+def is_avif(data: bytes | bytearray) -> bool:
+    """Whether the first bytes are those of AVIF, decodable here or not."""
+    head = bytes(data[:MIN_SNIFF_BYTES])
     brands = [head[8:12], *(head[at : at + 4] for at in range(16, len(head), 4))]
-    return b"avif" in brands or b"avis" in brands
+    return head[4:8] == b"ftyp" and (b"avif" in brands or b"avis" in brands)
 
 
 def _name(head: bytes, data: bytes | bytearray) -> str:

@@ -1,21 +1,18 @@
-"""The one place that opens videos: the demuxer of the sniffed container and no other, errors without the data."""
+"""Which containers are taken as videos, by their first bytes."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from io import BytesIO
-from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING
 
-from chiasm.errors import MediaDecodeError, MediaTooLargeError, MissingExtraError, UnsupportedMediaError
+from chiasm.errors import UnsupportedMediaError
+from chiasm.media.libav import libav_border, opened_as
 
 if TYPE_CHECKING:
     from av.container import InputContainer
 
-_DEMUXERS = {"mp4": "mov", "matroska": "matroska"}
-_PROBE_BYTES = 5_000_000
-_PROBE_US = 5_000_000
 SNIFF_BYTES = 32
+_DEMUXERS = {"mp4": "mov", "matroska": "matroska"}
 _EBML = b"\x1a\x45\xdf\xa3"
+_HINT = "Send H.264, VP9 or AV1"
 
 
 def sniff_video(head: bytes | bytearray) -> str | None:
@@ -33,32 +30,12 @@ def require_video(head: bytes | bytearray) -> str:
     return kind
 
 
-def load_av() -> ModuleType:
-    """Import PyAV. Raises `MissingExtraError`."""
-    try:
-        import av  # noqa: PLC0415 - an extra
-    except ImportError:
-        raise MissingExtraError("Videos need PyAV", hint="Install it: pip install 'chiasm[video]'") from None
-    av.logging.set_level(None)  # its lines would quote callers' files
-    return av
-
-
-@contextmanager
-def video_border(what: str) -> Iterator[None]:
+def video_border(what: str) -> AbstractContextManager[None]:
     """Turn what the libraries raise on hostile data into a `MediaError`; `what` names the container or codec."""
-    av = load_av()
-    try:
-        yield
-    except MemoryError:
-        raise MediaTooLargeError(f"Decoding the {what} data takes more memory than there is") from None
-    except (av.error.DecoderNotFoundError, av.error.PatchWelcomeError):
-        raise UnsupportedMediaError(f"This installation cannot decode {what}", hint="Send H.264, VP9 or AV1") from None
-    except (av.FFmpegError, IndexError, UnicodeDecodeError):
-        raise MediaDecodeError(f"The {what} data is broken or cut off") from None
+    return libav_border(what, _HINT)
 
 
-@contextmanager
-def opened(data: bytes) -> Iterator["InputContainer"]:
+def opened(data: bytes) -> AbstractContextManager["InputContainer"]:
     """Open a video without decoding it.
 
     Raises:
@@ -67,8 +44,4 @@ def opened(data: bytes) -> Iterator["InputContainer"]:
         MissingExtraError: PyAV is not installed.
     """
     kind = require_video(data)
-    options = {"probesize": str(_PROBE_BYTES), "analyzeduration": str(_PROBE_US)}
-    with video_border(kind):
-        container: Any = load_av().open(BytesIO(data), format=_DEMUXERS[kind], options=options)
-    with container:
-        yield container
+    return opened_as(data, kind, _DEMUXERS[kind], _HINT)
