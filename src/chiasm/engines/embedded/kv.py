@@ -13,10 +13,15 @@ import torch
 from chiasm.cache.block_hash import BLOCK_TOKENS
 from chiasm.scheduling.slots import SlotMove
 
+COMMITTED_BYTES = 512 * 2**20
+"""Written at start, of the slots that are taken first. A first write waits for the system to provide the pages; in a
+virtual machine that took up to 5 ms for 2 MiB, and the first request in a slot 50 ms, with all that shared its step."""
+
 
 class SlotKV:
     """`data` is [layers, slots, 2 (key, value), kv_heads, max_tokens, head_dim]; memory is committed on first write.
 
+    Slots beyond `COMMITTED_BYTES` get their memory on first write.
     Whatever a slot holds is finite: sequences of different length are attended together, and the values that the mask
     hides are still multiplied by zero.
     """
@@ -26,6 +31,7 @@ class SlotKV:
     ) -> None:
         shape = (num_layers, num_slots, 2, num_kv_heads, max_tokens, head_dim)
         self.data = _lazy_zeros(shape, dtype)
+        self.data[:, : COMMITTED_BYTES // (self.bytes_per_token * max_tokens)] = 0
         self.max_tokens = max_tokens
 
     @property
