@@ -208,8 +208,21 @@ class FakeIngest:
         finally:
             self.num_open -= 1
 
+    async def collect_each(self, references, deadline_s, clock, lease):
+        self.num_open += 1
+        try:
+            return [await self._item_or_error(index, reference) for index, reference in enumerate(references)]
+        finally:
+            self.num_open -= 1
+
     async def aclose(self) -> None:
         assert self.num_open == 0
+
+    async def _item_or_error(self, index, reference):
+        try:
+            return await self._item(index, reference)
+        except MediaDecodeError as error:
+            return error
 
     async def _item(self, index, reference):
         if reference.url.startswith("hang:"):

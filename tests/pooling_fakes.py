@@ -6,7 +6,16 @@ import numpy as np
 
 from chiasm.errors import ContextLengthError, EngineStepError
 from chiasm.observability.receipt import Span
-from chiasm.protocol.pooling.work import PairInput, PoolingInfo, PoolOutput, PoolRequest, PoolResponse, TokensInput
+from chiasm.protocol.pooling.work import (
+    ImageInput,
+    MediaPairInput,
+    PairInput,
+    PoolingInfo,
+    PoolOutput,
+    PoolRequest,
+    PoolResponse,
+    TokensInput,
+)
 from tests.fakes import FakeWorker
 
 ALL_TASKS = ("embed", "classify", "token_embed", "token_classify", "score")
@@ -57,6 +66,10 @@ class FakePoolingWorker(FakeWorker):
 
 
 def _text(one):
+    if isinstance(one, ImageInput):
+        return "a picture"
+    if isinstance(one, MediaPairInput):
+        return next((side for side in (one.second, one.first) if isinstance(side, str)), "score 0.25")
     if isinstance(one, TokensInput):
         return f"{len(one.token_ids)} ids"
     return one.second if isinstance(one, PairInput) else one.text

@@ -9,8 +9,7 @@ from starlette.types import Scope
 
 from chiasm.asgi.admission import Admission, Seat
 from chiasm.asgi.interruptions import Interruptions
-from chiasm.errors import MediaError
-from chiasm.errors import ChiasmError
+from chiasm.errors import ChiasmError, MediaError
 from chiasm.gateway.aliases import MediaAliases
 from chiasm.gateway.autoscaling import autoscaling_levels
 from chiasm.gateway.cache_scopes import CacheScopes

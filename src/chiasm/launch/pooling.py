@@ -8,6 +8,7 @@ from chiasm.errors import InvalidSettingError, MissingExtraError
 from chiasm.gateway.state import Ingest
 from chiasm.launch.model import model_directory, served_name
 from chiasm.media.ingest import MediaIngest
+from chiasm.media.prepare.registry import preparer_for
 from chiasm.pooling.model_files import Shape, is_pooling_directory, read_pooling_model
 from chiasm.protocol.pooling.work import PoolingWorker
 from chiasm.protocol.worker import Worker
@@ -47,6 +48,8 @@ class PoolingInProcess:
         _check_topology(settings)
         self._media = settings.media
         self._worker = start_pooling_worker(settings, progress)
+        takes_images = self._worker.pooling.takes_images
+        self._preparer = preparer_for(model_directory(settings.engine.model)) if takes_images else None
 
     @property
     def model(self) -> str:
@@ -66,7 +69,7 @@ class PoolingInProcess:
     @asynccontextmanager
     async def opened(self) -> AsyncIterator[tuple[Worker, Ingest]]:
         """See `Backend`."""
-        ingest = MediaIngest(self._media, None)
+        ingest = MediaIngest(self._media, self._preparer)
         try:
             yield self._worker, ingest
         finally:

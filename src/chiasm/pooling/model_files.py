@@ -12,19 +12,25 @@ import msgspec
 
 from chiasm.errors import EngineStartError, UnsupportedModelError
 from chiasm.media.prepare.model_files import read_json
+from chiasm.pooling.ranker_config import RANKER_TYPE
 
 PoolingKind = Literal["cls", "last", "mean", "all", "step"]
 Activation = Literal["identity", "sigmoid", "softmax", "tanh", "relu", "gelu"]
-Shape = Literal["embedder", "late_interaction", "sequence_classifier", "token_classifier", "yes_no"]
+Shape = Literal["embedder", "late_interaction", "sequence_classifier", "token_classifier", "yes_no", "image_ranker"]
 
 ENCODER_TYPES = frozenset({"bert", "roberta", "xlm-roberta", "camembert", "modernbert"})
 DECODER_TYPES = frozenset({"qwen2", "qwen3", "llama", "mistral"})
-DUAL_TYPES = frozenset({"clip"})
-"""A text tower, which is causal, and an image tower that lead into one space."""
-_KNOWN_TYPES = ENCODER_TYPES | DECODER_TYPES | DUAL_TYPES
+DUAL_TYPES = frozenset({"clip", "siglip"})
+"""A text tower and an image tower that lead into one space."""
+_PICTURE_TYPES = DUAL_TYPES | {RANKER_TYPE}
+_KNOWN_TYPES = ENCODER_TYPES | DECODER_TYPES | _PICTURE_TYPES
 _SEQUENCE_CLASSIFIER, _TOKEN_CLASSIFIER = "ForSequenceClassification", "ForTokenClassification"
 _POSITION_OFFSETS = {"roberta": 2, "xlm-roberta": 2, "camembert": 2}
-_CLIP_TEXT = {"max_position_embeddings": 77, "vocab_size": 49408}  # what its configuration leaves out when usual
+_USUAL_TEXTS: Mapping[str, Mapping[str, int]] = {  # what configurations leave out
+    "clip": {"max_position_embeddings": 77, "vocab_size": 49408},
+    "siglip": {"max_position_embeddings": 64, "vocab_size": 32000},
+    RANKER_TYPE: {"max_position_embeddings": 512},
+}
 _MODES: Mapping[str, PoolingKind] = {
     "pooling_mode_cls_token": "cls",
     "pooling_mode_mean_tokens": "mean",
@@ -46,7 +52,8 @@ class Projection(msgspec.Struct, frozen=True):
 
 class PoolingModel(msgspec.Struct, frozen=True, kw_only=True):
     """What is served. `max_tokens` counts special tokens; `prompts` are prefixes by name;
-    token ids are below `vocabulary_size`, where the configuration says so.
+    token ids are below `vocabulary_size`, where the configuration says so. With a `pad_token` texts are filled up to
+    `max_tokens` with it; a `marker_token` stands where a picture belongs in a text.
     """
 
     model_type: str
@@ -67,6 +74,8 @@ class PoolingModel(msgspec.Struct, frozen=True, kw_only=True):
     default_prompt: str | None = None
     is_lower_case: bool = False
     takes_images: bool = False
+    pad_token: str = ""
+    marker_token: str = ""
 
 
 def is_pooling_directory(directory: Path) -> bool:
@@ -76,7 +85,7 @@ def is_pooling_directory(directory: Path) -> bool:
         return True
     architecture = _architecture(config)
     is_classifier = architecture.endswith((_SEQUENCE_CLASSIFIER, _TOKEN_CLASSIFIER))
-    return is_classifier or architecture == "HF_ColBERT" or config.get("model_type") in ENCODER_TYPES | DUAL_TYPES
+    return is_classifier or architecture == "HF_ColBERT" or config.get("model_type") in ENCODER_TYPES | _PICTURE_TYPES
 
 
 def read_pooling_model(directory: Path, shape: Shape | None = None) -> PoolingModel:
@@ -90,14 +99,12 @@ def read_pooling_model(directory: Path, shape: Shape | None = None) -> PoolingMo
     if config is None:
         raise EngineStartError(f"no config.json in {directory.name}", hint="Name a local Hugging Face directory")
     model_type = _supported_type(directory, config)
-    is_dual = model_type in DUAL_TYPES
+    takes_images = model_type in _PICTURE_TYPES
     modules = _modules(directory)
-    shape = shape or _shape_of(config, modules)
-    if is_dual and shape != "embedder":
-        raise UnsupportedModelError(f"A {model_type} model embeds, it is no {shape}", hint="Use --task embed")
+    shape = _allowed_shape(model_type, shape) if takes_images else shape or _shape_of(config, modules)
     sentence = read_json(directory / "config_sentence_transformers.json") or {}
-    text_config = {**_CLIP_TEXT, **(config.get("text_config") or {})} if is_dual else config
-    is_causal = model_type in DECODER_TYPES | DUAL_TYPES and config.get("is_causal", True) is not False
+    text_config = {**_USUAL_TEXTS[model_type], **(config.get("text_config") or {})} if takes_images else config
+    is_causal = model_type in DECODER_TYPES | {"clip"} and config.get("is_causal", True) is not False
     labels = _labels(config) if shape in ("sequence_classifier", "token_classifier") else ()
     prompts = {name: text for name, text in (sentence.get("prompts") or {}).items() if isinstance(text, str)}
     default = sentence.get("default_prompt_name")
@@ -109,7 +116,9 @@ def read_pooling_model(directory: Path, shape: Shape | None = None) -> PoolingMo
         max_tokens=_max_tokens(directory, text_config),
         vocabulary_size=int(text_config.get("vocab_size") or 0),
         projections=tuple(_projection(directory, path) for kind, path in modules if kind == "Dense"),
-        is_normalized=any(kind == "Normalize" for kind, _ in modules) or shape == "late_interaction" or is_dual,
+        is_normalized=any(kind == "Normalize" for kind, _ in modules)
+        or shape == "late_interaction"
+        or model_type in DUAL_TYPES,
         dimensions=_dimensions(config),
         labels=labels,
         activation=_class_activation(config, len(labels)),
@@ -119,8 +128,23 @@ def read_pooling_model(directory: Path, shape: Shape | None = None) -> PoolingMo
         prompts=prompts,
         default_prompt=default if default in prompts else None,
         is_lower_case=bool((read_json(directory / "sentence_bert_config.json") or {}).get("do_lower_case")),
-        takes_images=is_dual,
+        takes_images=takes_images,
+        pad_token=_pad_token(directory) if model_type == "siglip" else "",
+        marker_token=str(config.get("marker_token") or "<image>") if model_type == RANKER_TYPE else "",
     )
+
+
+def _allowed_shape(model_type: str, asked: Shape | None) -> Shape:
+    """The only use of a model that takes pictures. Raises `UnsupportedModelError` when another is asked for."""
+    shape: Shape = "embedder" if model_type in DUAL_TYPES else "image_ranker"
+    if asked not in (None, shape):
+        raise UnsupportedModelError(f"A {model_type} model is an {shape}, it is no {asked}", hint="Use --task auto")
+    return shape
+
+
+def _pad_token(directory: Path) -> str:
+    written = (read_json(directory / "tokenizer_config.json") or {}).get("pad_token") or "</s>"
+    return str(written["content"] if isinstance(written, dict) else written)
 
 
 def _supported_type(directory: Path, config: Mapping[str, Any]) -> str:
@@ -174,12 +198,12 @@ def _shape_of(config: Mapping[str, Any], modules: Sequence[tuple[str, str]]) -> 
 def _pooling(
     directory: Path, modules: Sequence[tuple[str, str]], shape: Shape, config: Mapping[str, Any], *, is_causal: bool
 ) -> PoolingKind:
-    if shape in ("late_interaction", "token_classifier"):
+    if shape in ("late_interaction", "token_classifier", "image_ranker"):
         return "all"
     folder = next((path for kind, path in modules if kind == "Pooling"), None)
     if folder is not None and shape == "embedder":
         return _pooling_mode(directory, folder)
-    if is_causal or shape == "yes_no":
+    if is_causal or shape == "yes_no" or config.get("model_type") == "siglip":
         return "last"
     if config.get("model_type") == "modernbert" and shape == "sequence_classifier":
         return "mean" if config.get("classifier_pooling") == "mean" else "cls"

@@ -1,7 +1,6 @@
 """A CLIP model with random weights: texts and pictures in one space, against transformers, one input at a time."""
 
 import io
-from hashlib import sha256
 
 import msgspec
 import numpy as np
@@ -16,29 +15,18 @@ from chiasm.errors import (
     InvalidRequestError,
     MediaError,
     UnsupportedFeatureError,
+    UnsupportedMediaError,
     UnsupportedModelError,
 )
 from chiasm.pooling.model_files import is_pooling_directory, read_pooling_model
-from chiasm.protocol.media import InlineSource, LateSource, MediaItem
+from chiasm.protocol.media import LateSource
 from chiasm.protocol.pooling.work import ImageInput, PairInput, TextInput
 from tests.numeric.pooling.models import build, build_clip
+from tests.numeric.pooling.pictures import picture, png
 from tests.numeric.pooling.served import served, unit
 
 TEXTS = ["a dog", "a photo of a cat that sleeps on a red chair", "", "a dog"]
 SIZES = [(40, 40), (90, 30), (31, 77)]
-
-
-def png(width, height, seed=0):
-    pixels = np.random.default_rng(seed).integers(0, 256, (height, width, 3), dtype=np.uint8)
-    file = io.BytesIO()
-    Image.fromarray(pixels).save(file, "PNG")
-    return file.getvalue()
-
-
-def picture(data, size):
-    width, height = size
-    identity = sha256(data).hexdigest()
-    return ImageInput(MediaItem(identity=identity, format="png", width=width, height=height, source=InlineSource(data)))
 
 
 PICTURES = [png(*size) for size in SIZES]
@@ -122,11 +110,11 @@ def test_pictures_are_refused_where_they_mean_nothing(one, tmp_path):
     assert score == pytest.approx(1.0, abs=1e-6)
     with served(build(tmp_path / "m", "bert")) as texts:
         assert not texts.worker.pooling.takes_images
-        with pytest.raises(UnsupportedFeatureError, match="no pictures"):
+        with pytest.raises(UnsupportedMediaError, match="no pictures"):
             texts.pool("embed", [picture(PICTURES[0], SIZES[0])])
 
 
 def test_a_dual_encoder_is_recognised_and_is_for_embeddings_only(directory):
     assert is_pooling_directory(directory)
-    with pytest.raises(UnsupportedModelError, match="clip model embeds"):
+    with pytest.raises(UnsupportedModelError, match="clip model is an embedder"):
         read_pooling_model(directory, "sequence_classifier")

@@ -4,9 +4,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import nn
 
+from chiasm.engines.pooling.batch import Tokens
 from chiasm.engines.pooling.packing import packed
 from chiasm.media.prepare.base import PreparedImage
 
@@ -20,24 +23,56 @@ class Picture:
     prepared: PreparedImage = field(compare=False, repr=False)
 
 
-class ImageTower:
-    """Pictures to rows of the space that they share with texts. `dtype` is that of the weights."""
+@dataclass(frozen=True)
+class Feature:
+    """What a tower has made of one picture: `rows` [rows, width]. Those of equal identity are equal."""
 
-    def __init__(self, tower: nn.Module, projection: nn.Module, dtype: torch.dtype) -> None:
+    identity: str
+    num_tokens: int
+    rows: NDArray[np.float32] = field(compare=False, repr=False)
+
+
+@dataclass(frozen=True)
+class RankedPicture:
+    """A text and the picture that it looks at."""
+
+    tokens: Tokens
+    feature: Feature
+
+    @property
+    def num_tokens(self) -> int:
+        """Of both."""
+        return self.tokens.num_tokens + self.feature.num_tokens
+
+
+class ImageTower:
+    """Pictures to rows. `dtype` is that of the weights.
+
+    A tower that pools makes of a picture one row in the space that it shares with texts; one that does not, a row per
+    patch. `shape` is [rows, width] of one picture.
+    """
+
+    def __init__(
+        self, tower: nn.Module, projection: nn.Module, dtype: torch.dtype, shape: tuple[int, int], *, pools: bool = True
+    ) -> None:
         self._tower = packed(tower, dtype)
         self._projection = packed(projection.float(), torch.float32)
         self._dtype = dtype
+        self._pools = pools
+        self.shape = shape
 
     def rows(self, pictures: Sequence[Picture]) -> torch.Tensor:
-        """[pictures, width], float32."""
+        """[pictures, rows, width], float32."""
         pixels = [torch.from_numpy(one.prepared.pixel_values()) for one in pictures]
         out: Any = self._tower(pixel_values=torch.stack(pixels).to(self._dtype))
-        rows: torch.Tensor = self._projection(out.pooler_output.float())
+        rows: torch.Tensor = self._projection(
+            (out.pooler_output[:, None] if self._pools else out.last_hidden_state).float()
+        )
         return rows
 
 
 class PackedEmbeddings(nn.Module):
-    """CLIP's text embeddings without its check of the row's length: a packed row is longer than any of its texts."""
+    """The text embeddings of CLIP and SigLIP without their check of the row's length: packed rows are longer."""
 
     def __init__(self, inner: Any) -> None:
         super().__init__()

@@ -1,6 +1,5 @@
 """A model directory to a backbone that takes packed rows, and its head."""
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,32 +16,13 @@ from transformers import (
 
 from chiasm.engines.embedded.families.loading import read_weights
 from chiasm.engines.pooling.attention import IMPLEMENTATION
-from chiasm.engines.pooling.dual import ImageTower, PackedEmbeddings
-from chiasm.engines.pooling.heads import Head, answer_head, classification_head, projection_head
+from chiasm.engines.pooling.dual_loading import load_dual
+from chiasm.engines.pooling.heads import answer_head, classification_head, projection_head
+from chiasm.engines.pooling.loaded import LoadedPooler
 from chiasm.engines.pooling.packing import packed
+from chiasm.engines.pooling.ranker_loading import load_ranker
 from chiasm.errors import EngineStartError
 from chiasm.pooling.model_files import PoolingModel
-
-
-@dataclass
-class LoadedPooler:
-    """Weights in memory.
-
-    Attributes:
-        backbone: transformers' model without a head.
-        head: Applied in float32 to pooled rows, or to token rows of models that pool none.
-        width: Of what comes out of it.
-        has_type_ids: Whether the backbone tells the texts of a pair apart.
-        first_position: What position 0 of a text is called by the model's embeddings.
-        images: The tower for pictures, where there is one.
-    """
-
-    backbone: Any
-    head: Head
-    width: int
-    has_type_ids: bool
-    first_position: int
-    images: ImageTower | None = None
 
 
 def load_pooler(
@@ -53,9 +33,11 @@ def load_pooler(
     Raises:
         EngineStartError: Something is missing; the message names it.
     """
+    if model.shape == "image_ranker":
+        return load_ranker(directory, dtype)
     config = _configuration(directory)
     if model.takes_images:
-        return _dual(directory, config, dtype)
+        return load_dual(directory, config, dtype)
     if model.shape == "yes_no":
         assert answers is not None, "a yes/no model knows its answers"
         whole = _weights(AutoModelForCausalLM, directory, config, dtype)
@@ -78,18 +60,6 @@ def load_pooler(
     has_types = getattr(config, "type_vocab_size", 0) > 1
     offset = int(config.pad_token_id) + 1 if model.model_type in ("roberta", "xlm-roberta", "camembert") else 0
     return LoadedPooler(packed(backbone, dtype), head, width, has_types, offset)
-
-
-def _dual(directory: Path, config: Any, dtype: torch.dtype) -> LoadedPooler:
-    ways = {"text_config": IMPLEMENTATION, "vision_config": "sdpa"}
-    whole = read_weights(AutoModel, directory, config, dtype, attn_implementation=ways)
-    text = whole.text_model
-    text.embeddings = PackedEmbeddings(text.embeddings)
-    images = ImageTower(whole.vision_model, whole.visual_projection, dtype)
-    head = packed(whole.text_projection.float(), torch.float32)
-    return LoadedPooler(
-        packed(text, dtype), head, config.projection_dim, has_type_ids=False, first_position=0, images=images
-    )
 
 
 def _taken_pooler(backbone: Any) -> nn.Module | None:

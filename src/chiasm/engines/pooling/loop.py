@@ -32,6 +32,10 @@ class PoolingWork(WaitingRequest):
         self.started_s = 0.0
         self.ended_s = 0.0
 
+    def finished_rows(self) -> list[Array]:
+        """Of every input, once it has ended without an error."""
+        return [row for row in self.rows if row is not None]
+
 
 class PoolingLoop:
     """Owns the runner's thread. Its methods are thread-safe; `on_end` is called on the thread, once per request."""

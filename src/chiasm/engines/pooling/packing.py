@@ -47,6 +47,8 @@ def packed(module: nn.Module, dtype: torch.dtype) -> nn.Module:
         return module
     if isinstance(module, nn.Linear):
         return _Packed(module)
+    if isinstance(module, nn.MultiheadAttention):  # takes the weights of its layers by itself
+        return module
     if isinstance(getattr(module, "intermediate_act_fn", None), GELUActivation):  # BERT's and RoBERTa's wide layer
         dense = module.dense
         assert isinstance(dense, nn.Linear)

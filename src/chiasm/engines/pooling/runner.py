@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 from typing import Literal
 
@@ -11,7 +12,7 @@ from numpy.typing import NDArray
 
 from chiasm.engines.embedded.memory import module_bytes
 from chiasm.engines.pooling.batch import PackedBatch, Tokens, pack
-from chiasm.engines.pooling.dual import Picture
+from chiasm.engines.pooling.dual import Picture, RankedPicture
 from chiasm.engines.pooling.loading import load_pooler
 from chiasm.engines.pooling.poolers import pooler, token_rows
 from chiasm.pooling.model_files import PoolingModel
@@ -25,7 +26,7 @@ Rows = Literal["pooled", "tokens"]
 class PoolingInput:
     """One input of a batch."""
 
-    content: Tokens | Picture
+    content: Tokens | Picture | RankedPicture
     rows: Rows = "pooled"
 
 
@@ -60,9 +61,20 @@ class PoolingRunner:
         modules = [loaded.backbone, *(vars(loaded.images).values() if loaded.images else ())]
         return sum(module_bytes(one) for one in modules if isinstance(one, torch.nn.Module))
 
+    @property
+    def similarity(self) -> tuple[float, float] | None:
+        """Scale and bias of the logit that the model makes of a text's and a picture's cosine; None without one."""
+        return self._loaded.similarity
+
+    @property
+    def feature_shape(self) -> tuple[int, int]:
+        """[rows, width] of what is made of one picture, which all have the same size here."""
+        assert self._loaded.images is not None, "a model that takes pictures has a tower"
+        return self._loaded.images.shape
+
     @torch.inference_mode()
     def run(self, inputs: Sequence[PoolingInput]) -> list[Array]:
-        """Compute inputs together; raw rows, float32, [width] or [tokens, width] each, in order.
+        """Compute inputs together; raw rows in order, float32: [width] or [tokens, width], of pictures [rows, width].
 
         They are laid end to end by length; no result depends on the company beyond rounding of matrix products.
         """
@@ -70,12 +82,29 @@ class PoolingRunner:
         pictures = {index: one.content for index, one in enumerate(inputs) if isinstance(one.content, Picture)}
         if pictures:
             assert self._loaded.images is not None, "the worker has looked"
-            for index, row in zip(pictures, self._loaded.images.rows(list(pictures.values())), strict=True):
-                found[index] = _array(row)
+            for index, rows in zip(pictures, self._loaded.images.rows(list(pictures.values())), strict=True):
+                found[index] = _array(rows)
         texts = {index: one.content for index, one in enumerate(inputs) if isinstance(one.content, Tokens)}
         if texts:
             self._run_texts(inputs, texts, found)
+        ranked = {index: one.content for index, one in enumerate(inputs) if isinstance(one.content, RankedPicture)}
+        if ranked:
+            self._run_ranked(ranked, found)
         return found
+
+    def _run_ranked(self, ranked: dict[int, RankedPicture], found: list[Array]) -> None:
+        """Each distinct text is read once; then texts of one length look at their pictures together."""
+        assert self._loaded.adapter is not None, "the worker has looked"
+        texts = sorted({one.tokens for one in ranked.values()}, key=lambda one: (one.num_tokens, one.ids))
+        batch = pack(texts)
+        hidden = dict(zip(texts, torch.split(self._hidden(batch).float(), batch.lengths), strict=True))
+        order = sorted(ranked, key=lambda index: ranked[index].tokens.num_tokens)
+        for _, group in groupby(order, key=lambda index: ranked[index].tokens.num_tokens):
+            pairs = list(group)
+            tokens = torch.stack([hidden[ranked[index].tokens] for index in pairs])
+            patches = torch.from_numpy(np.stack([ranked[index].feature.rows for index in pairs]))
+            for index, logit in zip(pairs, self._loaded.adapter(tokens, patches), strict=True):
+                found[index] = _array(logit)
 
     def _run_texts(self, inputs: Sequence[PoolingInput], texts: dict[int, Tokens], found: list[Array]) -> None:
         order = sorted(texts, key=lambda index: texts[index].num_tokens)

@@ -7,18 +7,29 @@ from pathlib import Path
 from tokenizers import Encoding, Tokenizer
 
 from chiasm.engines.pooling.batch import Tokens
-from chiasm.engines.pooling.dual import Picture
+from chiasm.engines.pooling.dual import Feature, RankedPicture
 from chiasm.errors import ContextLengthError, EngineStartError, InvalidRequestError
 from chiasm.pooling.model_files import PoolingModel
 from chiasm.pooling.truncation import pair_lengths
-from chiasm.protocol.pooling.work import PairInput, PoolInput, PoolParams, TextInput, TokenPlace, TokensInput
+from chiasm.protocol.pooling.work import (
+    MediaPairInput,
+    PairInput,
+    PoolInput,
+    PoolParams,
+    TextInput,
+    TokenPlace,
+    TokensInput,
+)
+
+Content = Tokens | Feature | RankedPicture
+"""One input: tokens, what was made of a picture, or both."""
 
 
 @dataclass(frozen=True)
 class Encoded:
     """One input, tokenized."""
 
-    content: Tokens | Picture
+    content: Content
     is_truncated: bool
     places: tuple[TokenPlace, ...] = ()
 
@@ -43,11 +54,16 @@ class InputTokenizer:
         self._max_tokens = max_tokens
         self._template = template
         self._tokenizer = _read(directory)
+        self._marker = self._tokenizer.encode(model.marker_token, add_special_tokens=False)
+        self._pad_id = self.token_id(model.pad_token) if model.pad_token else None
+        if model.marker_token:
+            self.token_id(model.marker_token)
         self._before: list[int] = []
         self._after: list[int] = []
         if template is not None:
             self._before = self._tokenizer.encode(template.before, add_special_tokens=False).ids
             self._after = self._tokenizer.encode(template.after, add_special_tokens=False).ids
+        if template is not None or model.marker_token:
             self._tokenizer.encode_special_tokens = True  # from here on, what looks like one is text
 
     @property
@@ -78,6 +94,9 @@ class InputTokenizer:
     def _texts(self, one: PoolInput) -> tuple[str, ...]:
         if isinstance(one, TextInput):
             return (self._prefixed(one),)
+        if isinstance(one, MediaPairInput):
+            assert isinstance(one.first, str), "the worker has looked"
+            return self._cased(one.first), self._cased(one.text)
         if isinstance(one, PairInput):
             if self._template is not None:
                 return (self._template.body.format(query=one.first, document=one.second),)
@@ -107,7 +126,7 @@ class InputTokenizer:
         if len(ids) > most:
             _check_may_cut(len(ids), most, item, params)
             ids = ids[:most] if params.truncate == "end" else ids[len(ids) - most :]
-        return Encoded(Tokens(_not_empty(ids, item)), is_truncated=len(ids) < len(one.token_ids))
+        return Encoded(self._filled(Tokens(_not_empty(ids, item))), is_truncated=len(ids) < len(one.token_ids))
 
     def _asked(self, body: Encoding, item: int, most: int, params: PoolParams) -> Encoded:
         room = _room(most, len(self._before) + len(self._after), item)
@@ -124,14 +143,24 @@ class InputTokenizer:
         """Cut texts, then let the tokenizer's own rule put special tokens around them."""
         is_pair = len(encodings) == 2
         num_special = self._tokenizer.num_special_tokens_to_add(is_pair) if params.add_special_tokens else 0
+        num_special += len(self._marker.ids)
         lengths = [len(one.ids) for one in encodings]
         kept = self._kept(lengths, most, num_special, item, params)
         texts = [_shortened(one, n, params) for one, n in zip(encodings, kept, strict=True)]
+        if self._marker.ids:
+            texts[-1] = Encoding.merge([self._marker, texts[-1]], growing_offsets=False)
         whole = self._tokenizer.post_process(
             texts[0], texts[1] if is_pair else None, add_special_tokens=params.add_special_tokens
         )
         tokens = Tokens(_not_empty(tuple(whole.ids), item), tuple(whole.type_ids) if is_pair else None)
-        return Encoded(tokens, is_truncated=kept != lengths, places=_places(whole) if params.with_offsets else ())
+        places = _places(whole) if params.with_offsets else ()
+        return Encoded(self._filled(tokens), is_truncated=kept != lengths, places=places)
+
+    def _filled(self, tokens: Tokens) -> Tokens:
+        """With the padding that is part of what a model reads: SigLIP's was trained with it and looks at it."""
+        if self._pad_id is None:
+            return tokens
+        return Tokens(tokens.ids + (self._pad_id,) * (self._max_tokens - len(tokens.ids)))
 
     def _kept(self, lengths: list[int], most: int, num_special: int, item: int, params: PoolParams) -> list[int]:
         room = _room(most, num_special, item)

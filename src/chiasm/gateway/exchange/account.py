@@ -52,10 +52,10 @@ class Account:
             elif isinstance(event, TokenEvent):
                 self.num_streamed_tokens += len(event.token_ids)
 
-    def add_pooled(self, spans: Iterable[Span], num_tokens: int) -> None:
-        """Take the end of a request that generates nothing: the worker's spans, and the tokens of its inputs."""
+    def add_pooled(self, spans: Iterable[Span], usage: Usage) -> None:
+        """Take the end of a request that generates nothing: the worker's spans, and what its inputs came to."""
         self.clock.spans.extend(span.shifted(self._dispatched_s) for span in spans)
-        self.usage = _sum(self.usage, Usage(num_prompt_tokens=num_tokens, num_output_tokens=0))
+        self.usage = _sum(self.usage, usage)
 
     def receipt(self, outcome: str) -> Receipt:
         """The receipt as of now. Without a first token, the stages are those of the whole time."""

@@ -1,26 +1,35 @@
 """What a checked pooling request is: something that asks the worker and writes an answer."""
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import msgspec
 
-from chiasm.errors import InvalidRequestError, RequestError
+from chiasm.errors import InvalidRequestError, MediaError, RequestError
+from chiasm.gateway.pooling.contents import Fill
+from chiasm.media.reference import MediaReference
+from chiasm.protocol.media import MediaItem
 from chiasm.protocol.openai.sampling import ChiasmOptions
 from chiasm.protocol.pooling.fields import Heading, Texts
-from chiasm.protocol.pooling.work import (
-    PoolingInfo,
-    PoolingTask,
-    PoolInput,
-    PoolOutput,
-    PoolParams,
-    PoolResponse,
-    TextInput,
-    TokensInput,
-)
+from chiasm.protocol.pooling.work import PoolingInfo, PoolingTask, PoolInput, PoolOutput, PoolParams, PoolResponse
 
-Pool = Callable[[PoolingTask, tuple[PoolInput, ...], PoolParams], Awaitable[PoolResponse]]
-"""Asks the worker on behalf of one request."""
+
+class Services(Protocol):
+    """What one request may ask for."""
+
+    async def pool(self, task: PoolingTask, inputs: tuple[PoolInput, ...], params: PoolParams) -> PoolResponse:
+        """Ask the worker, when it is the request's turn."""
+        ...
+
+    async def collect(self, references: Sequence[MediaReference]) -> list[MediaItem]:
+        """Fetch and check pictures. Raises `MediaError`, also where the model takes none."""
+        ...
+
+    async def collect_each(self, references: Sequence[MediaReference]) -> list[MediaItem | MediaError]:
+        """As `collect`, but what is wrong with one picture ends no other."""
+        ...
+
+
 Write = Callable[[Heading], msgspec.Struct]
 """Makes the answer's body."""
 
@@ -38,7 +47,16 @@ class Call(Protocol):
         """Chiasm's own fields."""
         ...
 
-    async def run(self, pool: Pool) -> Write:
+    @property
+    def references(self) -> Sequence[MediaReference]:
+        """Pictures that are known before it runs."""
+        ...
+
+    def restored(self, references: Sequence[MediaReference]) -> "Call":
+        """The same, with its references' payloads where they belong."""
+        ...
+
+    async def run(self, services: Services) -> Write:
         """Do the work. Raises `RequestError` with the place in the body."""
         ...
 
@@ -61,14 +79,15 @@ class Dialect(Protocol):
         ...
 
 
-class TaskCall(msgspec.Struct, frozen=True, kw_only=True):
+class TaskCall(msgspec.Struct, kw_only=True):
     """A `Call` that is one task over its inputs.
 
     Attributes:
         model: See `Call`.
         options: See `Call`.
+        references: See `Call`; let go of when the pictures are there.
         task: For the worker.
-        inputs: For the worker.
+        inputs: Makes those for the worker.
         params: For the worker.
         place: Where input i stands in the body, as a JSON pointer.
         write: Makes the answer of the outputs.
@@ -76,21 +95,30 @@ class TaskCall(msgspec.Struct, frozen=True, kw_only=True):
 
     model: str | None
     options: ChiasmOptions | None
+    references: Sequence[MediaReference] = ()
     task: PoolingTask
-    inputs: tuple[PoolInput, ...]
+    inputs: Fill
     params: PoolParams
     place: Callable[[int], str]
     write: Callable[[Sequence[PoolOutput], Heading], msgspec.Struct]
 
-    async def run(self, pool: Pool) -> Write:
+    def restored(self, references: Sequence[MediaReference]) -> "TaskCall":
         """See `Call`."""
+        return msgspec.structs.replace(self, references=references)
+
+    async def run(self, services: Services) -> Write:
+        """See `Call`."""
+        references, self.references = self.references, ()
+        fill: Any = self.inputs  # a function in a field is not a method
+        inputs: tuple[PoolInput, ...] = fill(await services.collect(references) if references else ())
+        del references
         try:
-            response = await pool(self.task, self.inputs, self.params)
+            response = await services.pool(self.task, inputs, self.params)
         except RequestError as error:
             if error.item is not None and error.param is None:
                 error.param = self.place(error.item)
             raise
-        write: Any = self.write  # a function in a field is not a method
+        write: Any = self.write
         return lambda heading: write(response.outputs, heading)
 
 
@@ -101,24 +129,9 @@ def check_dimensions(dimensions: int | None, info: PoolingInfo, param: str) -> i
     return dimensions
 
 
-def inputs_of(texts: Texts, prompt: str | None = None) -> tuple[PoolInput, ...]:
-    """Inputs in OpenAI's four forms. Raises `InvalidRequestError` when they are mixed or empty."""
-    if isinstance(texts, str):
-        return (TextInput(texts, prompt),)
-    if all(isinstance(one, str) for one in texts):
-        return tuple(TextInput(str(one), prompt) for one in texts)
-    if all(isinstance(one, int) for one in texts):
-        return (TokensInput(tuple(one for one in texts if isinstance(one, int))),)
-    lists = [one for one in texts if isinstance(one, list)]
-    if len(lists) != len(texts):
-        raise InvalidRequestError("The input mixes texts and token ids", hint="Send one kind", param="/input")
-    for index, ids in enumerate(lists):
-        if not ids:
-            raise InvalidRequestError("An input without tokens", param=f"/input/{index}")
-    return tuple(TokensInput(tuple(ids)) for ids in lists)
-
-
-def place_of_input(texts: Texts) -> Callable[[int], str]:
-    """Pointers to inputs that `inputs_of` made."""
+def place_of_input(texts: Texts | None) -> Callable[[int], str]:
+    """Pointers to inputs that `Contents.of_texts` made, or to the only message where there is no input."""
+    if texts is None:
+        return lambda item: f"/messages/{item}"
     is_one = isinstance(texts, str) or all(isinstance(one, int) for one in texts)
     return lambda item: "/input" if is_one else f"/input/{item}"

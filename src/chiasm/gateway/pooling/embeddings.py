@@ -6,7 +6,8 @@ from typing import Literal
 import msgspec
 
 from chiasm.errors import InvalidRequestError
-from chiasm.gateway.pooling.call import Call, TaskCall, check_dimensions, inputs_of, place_of_input
+from chiasm.gateway.pooling.call import Call, TaskCall, check_dimensions, place_of_input
+from chiasm.gateway.pooling.contents import Contents, inputs, written
 from chiasm.gateway.pooling.numbers import in_base64, in_lists
 from chiasm.protocol.openai.decode import decode_request
 from chiasm.protocol.pooling.embeddings import (
@@ -37,6 +38,8 @@ class EmbeddingsDialect:
             dimensions=check_dimensions(request.dimensions, info, "/dimensions"),
             add_special_tokens=request.add_special_tokens is not False,
         )
+        contents = Contents()
+        read = written(request, contents, info, request.prompt_name)
         is_base64 = request.encoding_format == "base64"
 
         def write(outputs: Sequence[PoolOutput], heading: Heading) -> EmbeddingList:
@@ -47,8 +50,9 @@ class EmbeddingsDialect:
         return TaskCall(
             model=request.model,
             options=request.chiasm,
+            references=contents.references,
             task="embed",
-            inputs=inputs_of(request.input, request.prompt_name),
+            inputs=inputs(read),
             params=params,
             place=place_of_input(request.input),
             write=write,
@@ -82,7 +86,7 @@ class CohereEmbedDialect:
             model=request.model,
             options=request.chiasm,
             task="embed",
-            inputs=tuple(TextInput(text, prompt) for text in request.texts),
+            inputs=inputs([TextInput(text, prompt) for text in request.texts]),
             params=PoolParams(
                 dimensions=check_dimensions(request.output_dimension, info, "/output_dimension"),
                 truncate=truncate[request.truncate],

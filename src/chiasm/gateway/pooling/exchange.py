@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -12,15 +13,21 @@ from chiasm.asgi.reply import json_reply
 from chiasm.errors import (
     ChiasmError,
     InvalidRequestError,
+    MediaError,
     ModelNotFoundError,
     RequestCancelledError,
     RequestTooLargeError,
     UnsupportedFeatureError,
+    UnsupportedMediaError,
 )
-from chiasm.gateway.exchange.account import FINISHED, Account
+from chiasm.gateway.exchange.account import FINISHED, Account, num_bytes_of
+from chiasm.gateway.exchange.payloads import CutBody
 from chiasm.gateway.pooling.call import Call, Dialect, Write
-from chiasm.gateway.state import Gateway
+from chiasm.gateway.state import Gateway, Ingest
+from chiasm.media.reference import MediaReference
 from chiasm.observability.logs import LOGGER
+from chiasm.protocol.generation import Usage
+from chiasm.protocol.media import MediaItem
 from chiasm.protocol.openai.errors import encode_error, error_body, error_headers, status_of
 from chiasm.protocol.pooling.fields import Heading, PoolingUsage
 from chiasm.protocol.pooling.work import (
@@ -34,6 +41,7 @@ from chiasm.protocol.pooling.work import (
 
 if TYPE_CHECKING:
     from chiasm.asgi.admission import Seat
+    from chiasm.media.spool import SpoolLease
     from chiasm.observability.receipt import Receipt
 
 _LAST_WORDS_TIMEOUT_S = 1.0
@@ -53,7 +61,7 @@ class PoolingEndpoint:
 
 
 class PoolingExchange:
-    """Serves one request. `run` may be called once."""
+    """Serves one request, and is its `Services`. `run` may be called once."""
 
     def __init__(
         self, gateway: Gateway, dialect: Dialect, max_inputs: int, scope: Scope, receive: Receive, send: Send
@@ -70,6 +78,9 @@ class PoolingExchange:
         self._truncated: list[int] = []
         self._finished: Receipt | None = None
         self._seat: Seat | None = None
+        self._limits: RequestLimits | None = None
+        self._lease: SpoolLease | None = None
+        self._media: list[tuple[str, int]] = []
 
     async def run(self) -> None:
         """Serve the request and record its one ending, whatever happens."""
@@ -92,27 +103,89 @@ class PoolingExchange:
             await self._refuse(failure)
         finally:
             finished = self._finished if outcome == FINISHED else None
-            self._gateway.end(self._dialect.name, finished or self._account.receipt(outcome), self._scope["tenant"])
+            receipt = finished or self._account.receipt(outcome)
+            self._gateway.metrics.media(receipt.spans, self._media)
+            self._gateway.end(self._dialect.name, receipt, self._scope["tenant"])
+            if self._lease is not None:
+                self._lease.close()
+
+    async def pool(self, task: PoolingTask, inputs: tuple[PoolInput, ...], params: PoolParams) -> PoolResponse:
+        """See `Services`."""
+        if len(inputs) > self._max_inputs:
+            raise RequestTooLargeError(
+                f"{len(inputs)} inputs are more than {self._max_inputs}",
+                hint="Split them over several requests, or raise pooling.max_inputs",
+            )
+        worker = _pooling_worker(self._gateway)
+        async with self._gateway.admission.slot(self._account.clock, self._seat):
+            request = PoolRequest(
+                request_id=self._id,
+                task=task,
+                inputs=inputs,
+                params=params,
+                cache_salt=self._gateway.scopes.salt_of(self._scope["tenant"]),
+                timeout_s=self._remaining_s(),
+            )
+            self._account.dispatched()
+            response = await worker.pool(request)
+        self._take(response)
+        return response
+
+    async def collect(self, references: Sequence[MediaReference]) -> list[MediaItem]:
+        """See `Services`."""
+        ingest, lease = self._begin_collecting(references)
+        items = await ingest.collect(references, self._remaining_s(), self._account.clock, lease)
+        self._collected(items)
+        return items
+
+    async def collect_each(self, references: Sequence[MediaReference]) -> list[MediaItem | MediaError]:
+        """See `Services`."""
+        ingest, lease = self._begin_collecting(references)
+        items = await ingest.collect_each(references, self._remaining_s(), self._account.clock, lease)
+        self._collected([one for one in items if isinstance(one, MediaItem)])
+        return items
+
+    def _begin_collecting(self, references: Sequence[MediaReference]) -> "tuple[Ingest, SpoolLease | None]":
+        worker = _pooling_worker(self._gateway)
+        for item, reference in enumerate(references):
+            if reference.kind != "image" or not worker.pooling.takes_images:
+                what = "pictures" if reference.kind == "image" else f"media of kind '{reference.kind}'"
+                raise UnsupportedMediaError(
+                    f"Media item {item}: {worker.info.model} takes no {what}", param=reference.param, item=item
+                )
+        self._account.num_items = len(references)
+        self._lease = self._gateway.ingest.lease()
+        return self._gateway.ingest, self._lease
+
+    def _collected(self, items: Sequence[MediaItem]) -> None:
+        self._media = [(item.format, item.width * item.height) for item in items]
+        self._gateway.tenants.use(self._scope["tenant"], media_bytes=sum(map(num_bytes_of, items)))
+
+    def _remaining_s(self) -> float:
+        assert self._limits is not None, "a request is served within its limits"
+        return self._limits.remaining_s
 
     async def _serve(self, limits: RequestLimits) -> None:
         gateway = self._gateway
         most_bytes = gateway.settings.max_body_bytes
         body = await read_body(self._receive, self._scope["headers"], most_bytes, "gateway.max_body_bytes")
         limits.watch(self._receive, self._scope)
-        worker = _pooling_worker(gateway)
-        call = self._dialect.call(body, worker.pooling)
+        self._limits = limits
+        call = self._call(body)
         del body
         self._check(call, limits)
         self._account.received()
-
-        async def pool(task: PoolingTask, inputs: tuple[PoolInput, ...], params: PoolParams) -> PoolResponse:
-            timeout_s = limits.remaining_s
-            request = PoolRequest(request_id=self._id, task=task, inputs=inputs, params=params, timeout_s=timeout_s)
-            return await self._pooled(worker, request)
-
-        async with gateway.admission.slot(self._account.clock, self._seat):
-            write = await call.run(pool)
+        write = await call.run(self)
         await self._answer(call, write)
+
+    def _call(self, body: bytes) -> Call:
+        info = _pooling_worker(self._gateway).pooling
+        cut = CutBody(body)
+        call = self._dialect.call(cut.rest, info)
+        if not cut.num_cuts:
+            return call
+        references = cut.restored(call.references)
+        return self._dialect.call(body, info) if references is None else call.restored(references)
 
     def _check(self, call: Call, limits: RequestLimits) -> None:
         info, most_s = self._gateway.worker.info, self._gateway.settings.request_timeout_s
@@ -126,17 +199,15 @@ class PoolingExchange:
                 )
             limits.shorten(timeout_s)
 
-    async def _pooled(self, worker: PoolingWorker, request: PoolRequest) -> PoolResponse:
-        if len(request.inputs) > self._max_inputs:
-            raise RequestTooLargeError(
-                f"{len(request.inputs)} inputs are more than {self._max_inputs}",
-                hint="Split them over several requests, or raise pooling.max_inputs",
-            )
-        self._account.dispatched()
-        response = await worker.pool(request)
-        self._account.add_pooled(response.spans, sum(one.num_tokens for one in response.outputs))
+    def _take(self, response: PoolResponse) -> None:
+        usage = Usage(
+            num_prompt_tokens=sum(one.num_tokens for one in response.outputs),
+            num_output_tokens=0,
+            num_visual_tokens=response.num_visual_tokens,
+            num_cached_embeddings=response.num_cached_embeddings,
+        )
+        self._account.add_pooled(response.spans, usage)
         self._truncated += [index for index, one in enumerate(response.outputs) if one.is_truncated]
-        return response
 
     async def _answer(self, call: Call, write: Write) -> None:
         receipt = self._finished = self._account.receipt(FINISHED)

@@ -4,7 +4,8 @@ import asyncio
 from collections.abc import Sequence
 
 from chiasm.errors import ChiasmError, PluginError
-from chiasm.gateway.pooling.call import Pool, Write
+from chiasm.gateway.pooling.call import Services, Write
+from chiasm.media.reference import MediaReference
 from chiasm.observability.logs import LOGGER
 from chiasm.pooling.io.base import IOProcessor, run
 from chiasm.protocol.openai.sampling import ChiasmOptions
@@ -30,11 +31,21 @@ class ProcessorCall:
         """See `Call`."""
         return self._request.chiasm
 
-    async def run(self, pool: Pool) -> Write:
+    @property
+    def references(self) -> Sequence[MediaReference]:
+        """See `Call`; a processor names its own when it has read its data."""
+        return ()
+
+    def restored(self, references: Sequence[MediaReference]) -> "ProcessorCall":
+        """See `Call`."""
+        assert not references
+        return self
+
+    async def run(self, services: Services) -> Write:
         """See `Call`."""
 
         async def engine(task: PoolingTask, inputs: tuple[PoolInput, ...], params: PoolParams) -> Sequence[PoolOutput]:
-            return (await pool(task, inputs, params)).outputs
+            return (await services.pool(task, inputs, params)).outputs
 
         request, processor = self._request, self._processor
         try:

@@ -6,12 +6,15 @@ import msgspec
 
 from chiasm.errors import InvalidRequestError
 from chiasm.gateway.pooling.call import Call, TaskCall
+from chiasm.gateway.pooling.contents import Contents, Side, pairs
 from chiasm.pooling.ranking import ranked, reported
 from chiasm.protocol.openai.decode import decode_request
 from chiasm.protocol.pooling.fields import NESTED_NAMES, Heading, PoolingFields
+from chiasm.protocol.pooling.items import InputItem
 from chiasm.protocol.pooling.scoring import (
     RERANK_POLICY,
     SCORE_POLICY,
+    Document,
     DocumentText,
     RankedResult,
     RerankBody,
@@ -19,9 +22,9 @@ from chiasm.protocol.pooling.scoring import (
     Score,
     ScoreList,
     ScoreRequest,
-    Side,
 )
-from chiasm.protocol.pooling.work import PairInput, PoolingInfo, PoolOutput, PoolParams
+from chiasm.protocol.pooling.scoring import Side as WrittenSide
+from chiasm.protocol.pooling.work import PoolingInfo, PoolOutput, PoolParams
 
 _NAMES = (("text_1", "text_2"), ("queries", "documents"), ("data_1", "data_2"))
 
@@ -35,8 +38,9 @@ class ScoreDialect:
     def call(self, body: bytes, info: PoolingInfo) -> Call:
         """See `Dialect`."""
         request = decode_request(body, ScoreRequest, SCORE_POLICY, NESTED_NAMES)
+        contents = Contents()
         names, first, second = _sides(request)
-        firsts, seconds = _as_list(first), _as_list(second)
+        firsts, seconds = _as_list(first, f"/{names[0]}", contents), _as_list(second, f"/{names[1]}", contents)
         if len(firsts) not in (1, len(seconds)):
             raise InvalidRequestError(
                 f"{len(firsts)} texts cannot be paired with {len(seconds)}",
@@ -44,14 +48,14 @@ class ScoreDialect:
                 param=f"/{names[0]}",
             )
         firsts = firsts * len(seconds) if len(firsts) == 1 else firsts
-        pairs = tuple(PairInput(a, b) for a, b in zip(firsts, seconds, strict=True))
         return TaskCall(
             model=request.model,
             options=request.chiasm,
+            references=contents.references,
             task="score",
-            inputs=pairs,
+            inputs=pairs(list(zip(firsts, seconds, strict=True))),
             params=_params(request, request.max_tokens_per_doc),
-            place=lambda item: f"/{names[1]}" if isinstance(second, str) else f"/{names[1]}/{item}",
+            place=lambda item: f"/{names[1]}/{item}" if isinstance(second, list) else f"/{names[1]}",
             write=_write_scores,
         )
 
@@ -67,8 +71,10 @@ class RerankDialect:
 
     def call(self, body: bytes, info: PoolingInfo) -> Call:
         """See `Dialect`."""
-        request = decode_request(body, RerankRequest, RERANK_POLICY, (*NESTED_NAMES, "text"))
-        texts = [one if isinstance(one, str) else one.text for one in request.documents]
+        request = decode_request(body, RerankRequest, RERANK_POLICY, NESTED_NAMES)
+        contents = Contents()
+        query = _query(request.query, contents)
+        documents = [_document(one, index, contents) for index, one in enumerate(request.documents)]
         with_texts = self._returns_documents if request.return_documents is None else request.return_documents
         params = _params(request, request.max_tokens_per_doc)
         if request.truncation is False:
@@ -80,7 +86,7 @@ class RerankDialect:
                 RankedResult(
                     index=index,
                     relevance_score=reported(scores[index]),
-                    document=DocumentText(texts[index]) if with_texts else msgspec.UNSET,
+                    document=_given_back(documents[index]) if with_texts else msgspec.UNSET,
                 )
                 for index in ranked(scores, request.top_n or None)
             ]
@@ -89,8 +95,9 @@ class RerankDialect:
         return TaskCall(
             model=request.model,
             options=request.chiasm,
+            references=contents.references,
             task="score",
-            inputs=tuple(PairInput(request.query, text) for text in texts),
+            inputs=pairs([(query, document) for document in documents]),
             params=params,
             place=lambda item: f"/documents/{item}",
             write=write,
@@ -103,7 +110,7 @@ def _params(request: PoolingFields, max_tokens_per_doc: int | None) -> PoolParam
     return msgspec.structs.replace(params, max_document_tokens=max_tokens_per_doc or None)
 
 
-def _sides(request: ScoreRequest) -> tuple[tuple[str, str], Side, Side]:
+def _sides(request: ScoreRequest) -> tuple[tuple[str, str], WrittenSide, WrittenSide]:
     given = [names for names in _NAMES if any(getattr(request, name) is not None for name in names)]
     if len(given) == 1:
         first, second = (getattr(request, name) for name in given[0])
@@ -116,8 +123,35 @@ def _sides(request: ScoreRequest) -> tuple[tuple[str, str], Side, Side]:
     )
 
 
-def _as_list(side: Side) -> list[str]:
-    return [side] if isinstance(side, str) else side
+def _as_list(side: WrittenSide, pointer: str, contents: Contents) -> list[Side]:
+    if isinstance(side, str):
+        return [side]
+    if isinstance(side, InputItem):
+        return contents.item(side, pointer)
+    found: list[Side] = []
+    for index, one in enumerate(side):
+        found += [one] if isinstance(one, str) else _one(contents.item(one, f"{pointer}/{index}"), f"{pointer}/{index}")
+    return found
+
+
+def _query(query: str | InputItem, contents: Contents) -> Side:
+    return query if isinstance(query, str) else _one(contents.item(query, "/query"), "/query")[0]
+
+
+def _one(sides: list[Side], pointer: str) -> list[Side]:
+    if len(sides) != 1:
+        raise InvalidRequestError("One text or one picture belongs here", hint="Send parts apart", param=pointer)
+    return sides
+
+
+def _document(document: str | Document, index: int, contents: Contents) -> Side:
+    if isinstance(document, str):
+        return document
+    return contents.item(InputItem(text=document.text, image=document.image), f"/documents/{index}")[0]
+
+
+def _given_back(document: Side) -> DocumentText | msgspec.UnsetType:
+    return DocumentText(document) if isinstance(document, str) else msgspec.UNSET
 
 
 def _write_scores(outputs: Sequence[PoolOutput], heading: Heading) -> ScoreList:

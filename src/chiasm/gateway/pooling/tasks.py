@@ -6,7 +6,8 @@ import msgspec
 import numpy as np
 
 from chiasm.errors import InvalidRequestError, UnsupportedFeatureError
-from chiasm.gateway.pooling.call import Call, TaskCall, check_dimensions, inputs_of, place_of_input
+from chiasm.gateway.pooling.call import Call, TaskCall, check_dimensions, place_of_input
+from chiasm.gateway.pooling.contents import Contents, inputs, written
 from chiasm.gateway.pooling.numbers import in_base64, in_lists
 from chiasm.gateway.pooling.plugin import ProcessorCall
 from chiasm.pooling.io.base import IOProcessor
@@ -32,6 +33,8 @@ class ClassifyDialect:
     def call(self, body: bytes, info: PoolingInfo) -> Call:
         """See `Dialect`."""
         request = decode_request(body, ClassifyRequest, POOLING_POLICY, NESTED_NAMES)
+        contents = Contents()
+        read = contents.of_texts(request.input)
 
         def write(outputs: Sequence[PoolOutput], heading: Heading) -> ClassificationList:
             data = [_classified(index, one, info.labels) for index, one in enumerate(outputs)]
@@ -40,8 +43,9 @@ class ClassifyDialect:
         return TaskCall(
             model=request.model,
             options=request.chiasm,
+            references=contents.references,
             task="classify",
-            inputs=inputs_of(request.input),
+            inputs=inputs(read),
             params=msgspec.structs.replace(
                 request.params(), add_special_tokens=request.add_special_tokens is not False
             ),
@@ -65,8 +69,8 @@ class PoolingDialect:
         request = decode_request(body, PoolingTaskRequest, POOLING_POLICY, NESTED_NAMES)
         if request.task == "plugin" or (request.task is None and request.data is not None):
             return ProcessorCall(request, self._processor(request.processor))
-        if request.input is None:
-            raise InvalidRequestError("There is no input", hint="Send a text as input", param="/input")
+        contents = Contents()
+        read = written(request, contents, info)
         is_base64 = request.encoding_format == "base64"
 
         def write(outputs: Sequence[PoolOutput], heading: Heading) -> PoolingList:
@@ -76,8 +80,9 @@ class PoolingDialect:
         return TaskCall(
             model=request.model,
             options=request.chiasm,
+            references=contents.references,
             task=request.task or _default_task(info),
-            inputs=inputs_of(request.input),
+            inputs=inputs(read),
             params=msgspec.structs.replace(
                 request.params(),
                 dimensions=check_dimensions(request.dimensions, info, "/dimensions"),

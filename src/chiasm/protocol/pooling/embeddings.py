@@ -7,15 +7,19 @@ from msgspec import Meta
 
 from chiasm.protocol.openai.fields import FieldPolicy, Refused
 from chiasm.protocol.openai.sampling import ChiasmOptions
-from chiasm.protocol.pooling.fields import EncodingFormat, PoolingBody, PoolingFields, Texts
+from chiasm.protocol.pooling.fields import EncodingFormat, Messages, PoolingBody, PoolingFields, Texts
 
 _Dimensions = Annotated[int, Meta(ge=1)]
 
 
 class EmbeddingRequest(PoolingFields, kw_only=True, forbid_unknown_fields=True):
-    """Body of `POST /v1/embeddings`. `prompt_name` is one of the model's own prefixes, such as 'query'."""
+    """Body of `POST /v1/embeddings`: an input, or for models that take pictures a conversation of one message.
 
-    input: Texts
+    `prompt_name` is one of the model's own prefixes, such as 'query'.
+    """
+
+    input: Texts | None = None
+    messages: Messages | None = None
     encoding_format: EncodingFormat | None = None
     dimensions: _Dimensions | None = None
     add_special_tokens: bool | None = None

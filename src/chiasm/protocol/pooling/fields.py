@@ -7,14 +7,17 @@ from msgspec import UNSET, Meta, UnsetType
 
 from chiasm.errors import InvalidRequestError
 from chiasm.observability.receipt import Receipt
+from chiasm.protocol.openai.chat import ChatMessage
 from chiasm.protocol.openai.completions import TokenId
 from chiasm.protocol.openai.fields import Accepted, FieldPolicy, Refused
 from chiasm.protocol.openai.responses import ChiasmBody
 from chiasm.protocol.openai.sampling import ChiasmOptions
+from chiasm.protocol.pooling.items import ITEM_NAMES, InputItem
 from chiasm.protocol.pooling.work import PoolParams
 
-Texts = str | Annotated[list[str | TokenId | list[TokenId]], Meta(min_length=1)]
-"""One text, several, token ids of one input, or of several."""
+Texts = str | Annotated[list[str | TokenId | list[TokenId] | InputItem], Meta(min_length=1)]
+"""One text, several, token ids of one input, or of several; among texts also objects."""
+Messages = Annotated[list[ChatMessage], Meta(min_length=1)]
 EncodingFormat = Literal["float", "base64"]
 
 
@@ -60,7 +63,7 @@ POOLING_POLICY: FieldPolicy = {
 }
 """Of every pooling endpoint."""
 
-NESTED_NAMES = ChiasmOptions.__struct_fields__
+NESTED_NAMES = (*ChiasmOptions.__struct_fields__, *ITEM_NAMES)
 
 
 class PoolingUsage(msgspec.Struct, frozen=True):

@@ -7,12 +7,13 @@ from msgspec import UNSET, Meta, UnsetType
 
 from chiasm.protocol.openai.fields import Accepted, FieldPolicy, Refused
 from chiasm.protocol.pooling.fields import POOLING_POLICY, PoolingBody, PoolingFields
+from chiasm.protocol.pooling.items import InputItem
 
-Side = str | Annotated[list[str], Meta(min_length=1)]
+Side = str | InputItem | Annotated[list[str | InputItem], Meta(min_length=1)]
 
 
 class ScoreRequest(PoolingFields, kw_only=True, forbid_unknown_fields=True):
-    """Body of `POST /score`: one text against several, or as many against as many.
+    """Body of `POST /score`: one text or picture against several, or as many against as many.
 
     The two sides have three pairs of names; exactly one pair is given.
     """
@@ -40,8 +41,15 @@ class ScoreList(PoolingBody, frozen=True, kw_only=True):
     data: list[Score]
 
 
+class Document(msgspec.Struct, frozen=True):
+    """A document in the form of an object: a text, or a picture's URL. Its other fields are not read."""
+
+    text: str | None = None
+    image: str | None = None
+
+
 class DocumentText(msgspec.Struct, frozen=True):
-    """A document in the form of an object. Its other fields are not read."""
+    """A document's text, given back."""
 
     text: str
 
@@ -49,8 +57,8 @@ class DocumentText(msgspec.Struct, frozen=True):
 class RerankRequest(PoolingFields, kw_only=True, forbid_unknown_fields=True):
     """Body of `POST /rerank`, in Jina's and Cohere's fields. `top_n` 0 or none returns all."""
 
-    query: Annotated[str, Meta(min_length=1)]
-    documents: Annotated[list[str | DocumentText], Meta(min_length=1)]
+    query: Annotated[str, Meta(min_length=1)] | InputItem
+    documents: Annotated[list[str | Document], Meta(min_length=1)]
     top_n: Annotated[int, Meta(ge=0)] | None = None
     return_documents: bool | None = None
     max_tokens_per_doc: Annotated[int, Meta(ge=0)] | None = None
@@ -72,7 +80,7 @@ RERANK_POLICY: FieldPolicy = {
 
 
 class RankedResult(msgspec.Struct, frozen=True, kw_only=True):
-    """A document's place in the request and its score; null when the model's number is none."""
+    """A document's place in the request and its score; null when the model's number is none. Pictures stay out."""
 
     index: int
     relevance_score: float | None

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
-from chiasm.protocol.pooling.fields import EncodingFormat, PoolingBody, PoolingFields, Texts
+from chiasm.protocol.pooling.fields import EncodingFormat, Messages, PoolingBody, PoolingFields, Texts
 
 
 class ClassifyRequest(PoolingFields, kw_only=True, forbid_unknown_fields=True):
@@ -35,6 +35,7 @@ class PoolingTaskRequest(PoolingFields, kw_only=True, forbid_unknown_fields=True
 
     task: Literal["embed", "classify", "token_embed", "token_classify", "plugin"] | None = None
     input: Texts | None = None
+    messages: Messages | None = None
     data: Any = None
     processor: str | None = None
     encoding_format: EncodingFormat | None = None

@@ -6,12 +6,13 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from chiasm.errors import MediaError
 from chiasm.observability.receipt import Span
-from chiasm.protocol.media import MediaItem
+from chiasm.protocol.media import CacheSalt, MediaItem
 from chiasm.protocol.worker import Worker
 
 PoolingTask = Literal["embed", "classify", "token_embed", "token_classify", "score"]
-Scorer = Literal["cross_encoder", "bi_encoder", "late_interaction", "yes_no"]
+Scorer = Literal["cross_encoder", "bi_encoder", "late_interaction", "yes_no", "image_ranker"]
 Truncation = Literal["refuse", "end", "start"]
 PromptName = Literal["query", "document"]
 
@@ -42,7 +43,24 @@ class ImageInput(msgspec.Struct, frozen=True):
     item: MediaItem
 
 
-PoolInput = TextInput | TokensInput | PairInput | ImageInput
+class MediaPairInput(msgspec.Struct, frozen=True):
+    """Two sides that are compared, at least one of them a picture. `text` is what else is said of the second."""
+
+    first: str | MediaItem
+    second: str | MediaItem
+    text: str = ""
+
+
+PoolInput = TextInput | TokensInput | PairInput | ImageInput | MediaPairInput
+
+
+def media_of(one: PoolInput) -> tuple[MediaItem, ...]:
+    """The pictures of an input, in order."""
+    if isinstance(one, ImageInput):
+        return (one.item,)
+    if isinstance(one, MediaPairInput):
+        return tuple(side for side in (one.first, one.second) if isinstance(side, MediaItem))
+    return ()
 
 
 class PoolParams(msgspec.Struct, frozen=True, kw_only=True):
@@ -57,6 +75,8 @@ class PoolParams(msgspec.Struct, frozen=True, kw_only=True):
         max_document_tokens: Longest second text of a pair, or only text, without special tokens; longer ones are cut.
         add_special_tokens: Whether the tokenizer adds its special tokens to texts.
         with_offsets: Whether outputs tell where their tokens stand in the text.
+        reports_failures: Whether an input with a picture that cannot be used becomes an output with its error, instead
+            of ending the request.
     """
 
     dimensions: int | None = None
@@ -67,15 +87,20 @@ class PoolParams(msgspec.Struct, frozen=True, kw_only=True):
     max_document_tokens: int | None = None
     add_special_tokens: bool = True
     with_offsets: bool = False
+    reports_failures: bool = False
 
 
 class PoolRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """One task over several inputs. Equal inputs are computed once."""
+    """One task over several inputs. Equal inputs are computed once.
+
+    What is kept of pictures is found again only by requests with the same `cache_salt`.
+    """
 
     request_id: str
     task: PoolingTask
     inputs: tuple[PoolInput, ...]
     params: PoolParams = PoolParams()
+    cache_salt: CacheSalt = ""
     timeout_s: float = 120.0
 
 
@@ -91,20 +116,27 @@ class PoolOutput(msgspec.Struct, frozen=True, kw_only=True):
     """What one input came to.
 
     `values` is float32: [width] for embed, [labels] for classify, [tokens, width] and [tokens, labels] for the token
-    tasks, [1] for score. Equal inputs share one array: it must not be written to.
+    tasks, [1] for score. Equal inputs share one array: it must not be written to. With an `error` there are none.
     """
 
     values: NDArray[np.float32]
     num_tokens: int
     is_truncated: bool = False
     places: tuple[TokenPlace, ...] = ()
+    error: MediaError | None = None
 
 
 class PoolResponse(msgspec.Struct, frozen=True, kw_only=True):
-    """One output per input, in order. `spans` count from the moment the worker received the request."""
+    """One output per input, in order. `spans` count from the moment the worker received the request.
+
+    `num_visual_tokens` are those of the request's distinct pictures, which are among those of the outputs;
+    `num_cached_embeddings` of the pictures were not computed for it.
+    """
 
     outputs: tuple[PoolOutput, ...]
     num_computed_tokens: int
+    num_visual_tokens: int = 0
+    num_cached_embeddings: int = 0
     spans: tuple[Span, ...] = ()
 
 
@@ -119,7 +151,7 @@ class PoolingInfo(msgspec.Struct, frozen=True, kw_only=True):
         labels: Names of classes, in the order of the logits.
         max_tokens: Longest input.
         prompts: Names of prefixes that texts can have.
-        takes_images: Whether pictures are embedded, into the same space as texts.
+        takes_images: Whether inputs may be pictures: embedded into the same space as texts, or ranked for a text.
     """
 
     tasks: tuple[PoolingTask, ...]

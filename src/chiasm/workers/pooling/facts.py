@@ -23,12 +23,14 @@ _TASKS: dict[Shape, tuple[PoolingTask, ...]] = {
     "sequence_classifier": ("classify",),
     "token_classifier": ("token_classify",),
     "yes_no": ("score",),
+    "image_ranker": ("score",),
 }
 _SCORERS: dict[Shape, Scorer] = {
     "embedder": "bi_encoder",
     "late_interaction": "late_interaction",
     "sequence_classifier": "cross_encoder",
     "yes_no": "yes_no",
+    "image_ranker": "image_ranker",
 }
 
 

@@ -2,37 +2,39 @@
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 
 import torch
 
+from chiasm.connectors.local import LocalConnector
 from chiasm.engines.embedded.revision import model_revision
+from chiasm.engines.pooling.dual import Picture
 from chiasm.engines.pooling.loop import PoolingLoop, PoolingWork, dead
-from chiasm.engines.pooling.runner import PoolingRunner
+from chiasm.engines.pooling.runner import PoolingInput, PoolingRunner
 from chiasm.engines.pooling.tokens import InputTokenizer
-from chiasm.errors import (
-    ChiasmError,
-    InvalidRequestError,
-    OverloadedError,
-    UnsupportedFeatureError,
-)
+from chiasm.errors import ChiasmError, EngineStartError, OverloadedError, UnsupportedFeatureError
+from chiasm.media.decoding import PictureDecoder
+from chiasm.media.prepare.base import ImagePreparer
+from chiasm.media.prepare.registry import preparer_for
 from chiasm.observability.memory import WorkerMemory
 from chiasm.observability.receipt import StageClock
 from chiasm.pooling.model_files import PoolingModel
+from chiasm.protocol.deletion import Deleted, Deletion
 from chiasm.protocol.generation import GenerateEvent, GenerateRequest
-from chiasm.protocol.media import EmbeddingHandle, LateSource
-from chiasm.protocol.pooling.work import ImageInput, PairInput, PoolingInfo, PoolRequest, PoolResponse
+from chiasm.protocol.pooling.work import PoolingInfo, PoolRequest, PoolResponse, media_of
 from chiasm.protocol.worker import EncodeRequest, EncodeResponse, WorkerInfo, WorkerStats
 from chiasm.settings import EngineSettings, MediaSettings, PoolingSettings
 from chiasm.workers.deadline import until
 from chiasm.workers.memory import weigh
+from chiasm.workers.pooling.checks import check_request
 from chiasm.workers.pooling.facts import adjusted, pair_template, pooling_info
-from chiasm.workers.pooling.pictures import PictureReader
-from chiasm.workers.pooling.tasks import Array, Reading, read
+from chiasm.workers.pooling.features import Found, PictureFeatures, Revisions
+from chiasm.workers.pooling.tasks import Array, Reader, Similarity
 
+_NOTHING = Found({}, {})
 _NUM_TOKENIZER_THREADS = 2
 
 
@@ -41,21 +43,18 @@ class LocalPoolingWorker:
 
     def __init__(
         self,
-        model: PoolingModel,
-        tokenizer: InputTokenizer,
+        reader: Reader,
         loop: PoolingLoop,
         info: WorkerInfo,
         facts: PoolingInfo,
         max_waiting_tokens: int,
-        pictures: PictureReader | None = None,
     ) -> None:
-        self._model = model
-        self._tokenizer = tokenizer
+        self._reader = reader
         self._loop = loop
         self._info = info
         self._facts = facts
         self._max_waiting_tokens = max_waiting_tokens
-        self._pictures = pictures
+        self._features: PictureFeatures | None = None
         self._threads = ThreadPoolExecutor(_NUM_TOKENIZER_THREADS, thread_name_prefix="chiasm-tokenizer")
         self._num_open = 0
 
@@ -75,7 +74,7 @@ class LocalPoolingWorker:
         progress("Reading the tokenizer", 0.2)
         template = pair_template(settings) if model.shape == "yes_no" else None
         tokenizer = InputTokenizer(directory, model, max_tokens=model.max_tokens, template=template)
-        pictures = PictureReader.of(directory, media) if model.takes_images else None
+        preparer = picture_preparer(directory) if model.takes_images else None
         progress("Loading the weights", 0.3)
         runner = PoolingRunner(
             directory,
@@ -101,12 +100,27 @@ class LocalPoolingWorker:
             max_model_tokens=model.max_tokens,
             takes_images=False,  # of chat requests; pooling has its own fact
             model_revision=model_revision(directory, engine.dtype),
-            processor_revision=pictures.revision if pictures else "",
+            processor_revision=preparer.revision if preparer else "",
             started_at_unix_s=time.time(),
         )
-        return cls(
-            model, tokenizer, loop, info, pooling_info(model, runner.width), settings.max_waiting_tokens, pictures
+        similarity = None if runner.similarity is None else Similarity(*runner.similarity)
+        reader = Reader(model, tokenizer, similarity)
+        worker = cls(reader, loop, info, pooling_info(model, runner.width), settings.max_waiting_tokens)
+        if preparer is not None:
+            worker.see(preparer, runner.feature_shape, engine, media)
+        return worker
+
+    def see(
+        self, preparer: ImagePreparer, shape: tuple[int, int], engine: EngineSettings, media: MediaSettings
+    ) -> None:
+        """Take pictures from now on. `shape` is that of one picture's features."""
+        cache = LocalConnector(
+            capacity_bytes=engine.embedding_cache_bytes,
+            max_held_bytes=engine.max_held_embedding_bytes,
+            ttl_s=engine.embedding_ttl_s,
         )
+        revisions = Revisions(self._info.model_revision, preparer.revision, shape)
+        self._features = PictureFeatures(preparer, PictureDecoder(media), cache, revisions, self._encoded)
 
     @property
     def info(self) -> WorkerInfo:
@@ -120,26 +134,33 @@ class LocalPoolingWorker:
 
     def stats(self) -> WorkerStats:
         """See `Worker`."""
-        loop = self._loop
+        loop, features = self._loop, self._features
+        totals: dict[str, float] = {
+            "pooling_batches": loop.num_batches,
+            "pooling_inputs": loop.num_inputs,
+            "pooling_tokens": loop.num_tokens,
+        }
+        if features is not None:
+            totals["embedding_hits"] = features.num_hits
+            totals["pooling_pictures_decoded"] = features.num_decoded
+            totals["pooling_pictures_encoded"] = features.num_encoded
         return WorkerStats(
             is_healthy=loop.is_alive,
             num_running=0,
             num_waiting=loop.num_open,
             num_free_slots=0,
             num_cached_blocks=0,
-            num_cached_embeddings=0,
-            num_held_embeddings=0,
+            num_cached_embeddings=0 if features is None else features.num_stored,
+            num_held_embeddings=0 if features is None else features.num_in_flight,
             num_open_requests=self._num_open,
-            totals={
-                "pooling_batches": loop.num_batches,
-                "pooling_inputs": loop.num_inputs,
-                "pooling_tokens": loop.num_tokens,
-            },
+            totals=totals,
         )
 
     async def pool(self, request: PoolRequest) -> PoolResponse:
         """See `PoolingWorker`."""
-        self._check(request)
+        if not self._loop.is_alive:
+            raise dead()
+        check_request(request, self._facts, self._info.model)
         clock = StageClock()
         self._num_open += 1
         try:
@@ -156,63 +177,86 @@ class LocalPoolingWorker:
         """See `Worker`. Raises `UnsupportedFeatureError`."""
         raise self._not_done("encode media")
 
+    async def forget(self, deletion: Deletion, timeout_s: float) -> tuple[Deleted, ...]:
+        """See `Forgetful`. Of texts nothing is kept."""
+        num_gone, num_pending = (0, 0) if self._features is None else self._features.forget(deletion)
+        return (Deleted(worker=self._info.name, num_embeddings=num_gone, num_pending=num_pending),)
+
     async def memory(self, timeout_s: float) -> tuple[WorkerMemory, ...]:
         """See `Weighable`."""
-        weights = {"pooler": self._loop.weight_bytes}
         async with until(asyncio.get_running_loop().time() + timeout_s):
-            return (await asyncio.to_thread(lambda: weigh(self._info.name, weights=weights)),)
+            return (await asyncio.to_thread(self._weigh),)
 
     async def aclose(self) -> None:
         """See `Worker`."""
         await asyncio.to_thread(self._loop.stop)
         self._threads.shutdown(wait=False, cancel_futures=True)
-        if self._pictures is not None:
-            self._pictures.close()
+        if self._features is not None:
+            self._features.close()
+
+    def _weigh(self) -> WorkerMemory:
+        parts = () if self._features is None else self._features.memory_parts()
+        return weigh(self._info.name, weights={"pooling model": self._loop.weight_bytes}, parts=parts)
 
     def _not_done(self, what: str) -> UnsupportedFeatureError:
         tasks = ", ".join(self._facts.tasks)
         return UnsupportedFeatureError(f"{self._info.model} does not {what}", hint=f"It is served for: {tasks}")
 
-    def _check(self, request: PoolRequest) -> None:
-        if not self._loop.is_alive:
-            raise dead()
-        if request.task not in self._facts.tasks:
-            raise self._not_done(request.task)
-        must_be_pairs = request.task == "score"
-        for item, one in enumerate(request.inputs):
-            if must_be_pairs and not isinstance(one, PairInput):
-                raise InvalidRequestError("Scores are of pairs", item=item)
-            if isinstance(one, ImageInput) and self._pictures is None:
-                raise UnsupportedFeatureError(f"{self._info.model} takes no pictures", hint="Send texts")
-            if isinstance(one, ImageInput) and isinstance(one.item.source, EmbeddingHandle | LateSource):
-                raise UnsupportedFeatureError("Pooling takes media, not embeddings", hint="Send the picture itself")
-            if isinstance(one, ImageInput) and request.task != "embed":
-                raise InvalidRequestError(f"A picture cannot be used for {request.task}", item=item)
-        dimensions = request.params.dimensions
-        if dimensions is not None:
-            self._check_dimensions(dimensions)
-
-    def _check_dimensions(self, dimensions: int) -> None:
-        facts = self._facts
-        if dimensions > facts.width:
-            raise InvalidRequestError(f"dimensions {dimensions} is more than the model's {facts.width}")
-        if facts.dimensions and dimensions not in (*facts.dimensions, facts.width):
-            raise InvalidRequestError(
-                f"The model was not trained for {dimensions} dimensions",
-                hint=f"Use one of {', '.join(map(str, facts.dimensions))}",
-            )
-
     async def _pooled(self, request: PoolRequest, clock: StageClock) -> PoolResponse:
-        pictures = {} if self._pictures is None else await self._pictures.prepared(request.inputs, clock)
+        found = await self._found(request, clock)
         with clock.stage("tokenize"):
-            loop = asyncio.get_running_loop()
-            reading = await loop.run_in_executor(self._threads, read, request, self._model, self._tokenizer, pictures)
-        num_tokens = sum(one.content.num_tokens for one in reading.inputs)
-        self._admit(num_tokens)
-        rows = await self._computed(reading, clock)
+            loop, read = asyncio.get_running_loop(), self._reader.read
+            reading = await loop.run_in_executor(self._threads, read, request, found.features, found.failures)
+        rows = await self._computed(reading.inputs, clock)
         with clock.stage("post"):
             outputs = reading.outputs(rows)
-        return PoolResponse(outputs=outputs, num_computed_tokens=num_tokens, spans=tuple(clock.spans))
+        return PoolResponse(
+            outputs=outputs,
+            num_computed_tokens=found.num_computed_tokens + _num_tokens(reading.inputs),
+            num_visual_tokens=sum(one.num_tokens for one in found.features.values()),
+            num_cached_embeddings=found.num_cached,
+            spans=tuple(clock.spans),
+        )
+
+    async def _found(self, request: PoolRequest, clock: StageClock) -> Found:
+        items = [(place, item) for place, one in enumerate(request.inputs) for item in media_of(one)]
+        if not items or self._features is None:
+            return _NOTHING
+        is_tolerant = request.params.reports_failures
+        return await self._features.find(items, clock, request.cache_salt, is_tolerant=is_tolerant)
+
+    async def _encoded(self, picture: Picture, clock: StageClock, index: int) -> Array:
+        work = await self._run([PoolingInput(picture)])
+        clock.add("encode_queue", work.arrived_s - clock.start, work.started_s - clock.start, index)
+        clock.add("encode", work.started_s - clock.start, work.ended_s - clock.start, index)
+        [rows] = work.finished_rows()
+        return rows
+
+    async def _computed(self, inputs: Sequence[PoolingInput], clock: StageClock) -> list[Array]:
+        if not inputs:  # only of pictures whose features were known
+            return []
+        work = await self._run(inputs)
+        clock.add("pool_queue", work.arrived_s - clock.start, work.started_s - clock.start)
+        clock.add("forward", work.started_s - clock.start, work.ended_s - clock.start)
+        return work.finished_rows()
+
+    async def _run(self, inputs: Sequence[PoolingInput]) -> PoolingWork:
+        """Have inputs computed. Raises `OverloadedError` or `EngineError`."""
+        self._admit(_num_tokens(inputs))
+        loop = asyncio.get_running_loop()
+        ended: asyncio.Future[None] = loop.create_future()
+
+        def on_end(error: ChiasmError | None) -> None:
+            with suppress(RuntimeError):  # the event loop has been closed meanwhile
+                loop.call_soon_threadsafe(_settle, ended, error)
+
+        work = PoolingWork(inputs, on_end)
+        self._loop.submit(work)
+        try:
+            await ended
+        finally:
+            self._loop.cancel(work)
+        return work
 
     def _admit(self, num_tokens: int) -> None:
         waiting = self._loop.num_waiting_tokens
@@ -221,23 +265,20 @@ class LocalPoolingWorker:
                 f"{waiting} tokens wait, and {num_tokens} more are too many", hint="Retry after the time in Retry-After"
             )
 
-    async def _computed(self, reading: Reading, clock: StageClock) -> list[Array]:
-        loop = asyncio.get_running_loop()
-        ended: asyncio.Future[None] = loop.create_future()
 
-        def on_end(error: ChiasmError | None) -> None:
-            with suppress(RuntimeError):  # the event loop has been closed meanwhile
-                loop.call_soon_threadsafe(_settle, ended, error)
+def picture_preparer(directory: Path) -> ImagePreparer:
+    """Read how the model's pictures are prepared. Raises `UnsupportedModelError` or `EngineStartError`."""
+    preparer = preparer_for(directory)
+    if preparer is None:
+        raise EngineStartError(
+            f"{directory.name} does not say how its pictures are prepared",
+            hint="Save the model with its image processor: preprocessor_config.json is missing",
+        )
+    return preparer
 
-        work = PoolingWork(reading.inputs, on_end)
-        self._loop.submit(work)
-        try:
-            await ended
-        finally:
-            self._loop.cancel(work)
-        clock.add("pool_queue", work.arrived_s - clock.start, work.started_s - clock.start)
-        clock.add("forward", work.started_s - clock.start, work.ended_s - clock.start)
-        return [row for row in work.rows if row is not None]
+
+def _num_tokens(inputs: Sequence[PoolingInput]) -> int:
+    return sum(one.content.num_tokens for one in inputs)
 
 
 def _settle(ended: "asyncio.Future[None]", error: ChiasmError | None) -> None:
