@@ -118,7 +118,7 @@ class Fleet:
         """The members that take work now; `among` are those to look at, all where it is None."""
         members = self.members if among is None else among
         return FleetView(
-            workers=tuple(_views(one for one in members if one.state == "ready")),
+            workers=tuple([_view(one) for one in members if one.state == "ready"]),
             topology=self._settings.topology,
             costs=costs,
             has_local_fallback=self._settings.local_encode == "fallback",
@@ -130,14 +130,14 @@ class Fleet:
         self.prefixes.forget_worker(member.name)
 
 
-def _views(members: Iterable[Member]) -> Iterable[WorkerView]:
-    for member in members:
-        yield WorkerView(
-            name=member.name,
-            roles=frozenset(member.info.roles),
-            encode_wait_s=member.encoding.wait_s(),
-            prefill_wait_s=member.prefilling.wait_s(),
-            num_decoding=member.num_decoding,
-            num_waiting=member.stats.num_waiting if member.stats is not None else 0,
-            encodes_for_others=member.info.encodes_for_others,
-        )
+def _view(member: Member) -> WorkerView:
+    info = member.info
+    return WorkerView(
+        name=member.name,
+        roles=frozenset(info.roles),
+        encode_wait_s=member.encoding.wait_s(),
+        prefill_wait_s=member.prefilling.wait_s(),
+        num_decoding=member.num_decoding,
+        num_waiting=member.stats.num_waiting if member.stats is not None else 0,
+        encodes_for_others=info.encodes_for_others,
+    )

@@ -18,29 +18,52 @@ _UNEXPLAINED = 0.25
 class Backlog:
     """Predicted seconds of work sent to a worker and not answered yet. Melts as time passes."""
 
+    __slots__ = ("_clock", "_num_open", "_open_s", "_until_s")
+
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._open: dict[object, float] = {}
+        self._num_open = 0
+        self._open_s = 0.0
         self._until_s = 0.0
 
     def __len__(self) -> int:
-        return len(self._open)
+        return self._num_open
 
     def wait_s(self) -> float:
         """Predicted time until the worker is through with what it has."""
-        return max(self._until_s - self._clock.now_s(), _UNEXPLAINED * sum(self._open.values()))
+        return max(self._until_s - self._clock.now_s(), _UNEXPLAINED * self._open_s)
 
-    @contextmanager
-    def work(self, seconds: float) -> Iterator[None]:
+    def work(self, seconds: float) -> "_Work":
         """Count work as under way inside the block."""
-        ticket = object()
+        return _Work(self, seconds)
+
+    def begin(self, seconds: float) -> None:
+        """Count work as under way from now on, until `end`."""
         self._until_s = max(self._until_s, self._clock.now_s()) + seconds
-        self._open[ticket] = seconds
-        try:
-            yield
-        finally:
-            del self._open[ticket]
-            self._until_s = min(self._until_s, self._clock.now_s() + sum(self._open.values()))
+        self._num_open += 1
+        self._open_s += seconds
+
+    def end(self, seconds: float) -> None:
+        """Work that was begun with the same number is over."""
+        self._num_open -= 1
+        self._open_s = max(self._open_s - seconds, 0.0) if self._num_open else 0.0  # sums of floats drift
+        self._until_s = min(self._until_s, self._clock.now_s() + self._open_s)
+
+
+class _Work:
+    """A block of work. Not a generator: it stands around every call to a worker."""
+
+    __slots__ = ("_backlog", "_seconds")
+
+    def __init__(self, backlog: Backlog, seconds: float) -> None:
+        self._backlog = backlog
+        self._seconds = seconds
+
+    def __enter__(self) -> None:
+        self._backlog.begin(self._seconds)
+
+    def __exit__(self, *_: object) -> None:
+        self._backlog.end(self._seconds)
 
 
 class Member:

@@ -1,6 +1,7 @@
 """When a way through the fleet is predicted to reach its first token, and whom it delays."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 from chiasm.routing.costs.model import StageCosts
 from chiasm.routing.overlap import saved_s
@@ -24,69 +25,113 @@ def decode_strain_s(job: Job, fleet: FleetView, decode: WorkerView) -> float:
     return num_tokens * fleet.costs.step.per_unit_s * decode.num_decoding
 
 
+class Board:
+    """What all ways of a request have in common: what each worker has to do.
+
+    Attributes:
+        work_s: Predicted work, by worker.
+        num_decoding: Generations past their first token, by worker.
+    """
+
+    def __init__(self, fleet: FleetView) -> None:
+        self.work_s = {one.name: one.work_s for one in fleet.workers}
+        self.num_decoding = {one.name: one.num_decoding for one in fleet.workers}
+        self._prefill_work_s = {one.name: self.work_s[one.name] for one in fleet.workers if "prefill" in one.roles}
+        self._free_s = min(self._prefill_work_s.values(), default=0.0)
+
+    def later_texts_s(self, added_s: Mapping[str, float]) -> float:
+        """Summed waiting, in squared seconds, of texts that come evenly while all are busy, for work that is added.
+
+        One goes to the worker that is free first, so that texts wait only while all are busy: until the least busy is
+        free, half that time on average.
+        """
+        busy_s = dict(self._prefill_work_s)
+        for name, seconds in added_s.items():
+            if name in busy_s:
+                busy_s[name] += seconds
+        return (min(busy_s.values()) ** 2 - self._free_s**2) / 2
+
+
+class Forecast(NamedTuple):
+    """Of one way: seconds to the first token from now, and what the delay of others counts."""
+
+    first_token_s: float
+    strain_s: float
+
+
 class Outlook:
     """What becomes of a request when one worker prefills it, depending on who encodes.
 
     Attributes:
+        prefill: The worker.
+        wanted: Pictures that nothing covers there.
         prefill_s: Predicted seconds of computing the prompt.
     """
 
-    def __init__(self, job: Job, fleet: FleetView, prefill: WorkerView) -> None:
+    def __init__(self, job: Job, fleet: FleetView, prefill: WorkerView, board: Board) -> None:
         fates = {item.identity: fate_of(item, job, fleet, prefill) for item in job.items}
         covered = {identity for identity, fate in fates.items() if fate == "prefix"}
         num_tokens = uncovered_tokens(job, fleet.costs, prefill.name, covered)
+        pixels = {one.identity: one.num_pixels for one in job.items if fates[one.identity] in ("encode", "local")}
         self._job = job
-        self._prefill = prefill
+        self._board = board
         self._fleet = fleet
-        self._pixels = {one.identity: one.num_pixels for one in job.items if fates[one.identity] in ("encode", "local")}
+        self._pixels = pixels
+        self._whole_s = self._encode_s(prefill.name, pixels)
+        self.prefill = prefill
+        self.wanted = tuple(item for item in job.items if fates[item.identity] == "encode")
         self.prefill_s = fleet.costs.prefill_s(prefill.name, num_tokens)
 
-    def first_token_s(self, groups: Sequence[EncodeGroup]) -> float:
-        """Predicted time from now: what waits at workers, then encoding side by side, then the rest of the prompt."""
-        ready_s = self._prefill.work_s + self._local_s(groups)
+    def forecast(self, groups: Sequence[EncodeGroup]) -> "Forecast":
+        """What is predicted if the groups are encoded where they say, and the rest on the way."""
+        local_s = self._local_s(groups)
+        groups_s = [self._encode_s(one.worker, one.identities) for one in groups]
+        strain_s = self._strain_on_others_s(groups, groups_s, local_s)
+        return Forecast(
+            first_token_s=self._first_token_s(groups, groups_s, local_s),
+            strain_s=strain_s + self._strain_on_texts_s(groups, groups_s, local_s),
+        )
+
+    def _first_token_s(self, groups: Sequence[EncodeGroup], groups_s: Sequence[float], local_s: float) -> float:
+        """From now: what waits at workers, then encoding side by side, then the rest of the prompt."""
+        name, costs, work_s = self.prefill.name, self._fleet.costs, self._board.work_s
+        ready_s = work_s[name] + local_s
         if groups:
-            work_s = {one.name: one.work_s for one in self._fleet.workers}
-            ends_s = [work_s[group.worker] + self._group_s(group) + self._fleet.costs.hop_s for group in groups]
+            ends_s = [work_s[one.worker] + seconds + costs.hop_s for one, seconds in zip(groups, groups_s, strict=True)]
             ready_s = max(ready_s, *ends_s)
-            if any(group.worker != self._prefill.name for group in groups):
-                ready_s += self._fleet.costs.take_s
-        saved = saved_s(self._job, self._fleet.costs, self._prefill.name, groups)
+            if any(group.worker != name for group in groups):
+                ready_s += costs.take_s
+        saved = saved_s(self._job, costs, name, groups)
         return ready_s + self.prefill_s - min(saved, ready_s)
 
-    def strain_on_others_s(self, groups: Sequence[EncodeGroup]) -> float:
+    def _strain_on_others_s(self, groups: Sequence[EncodeGroup], groups_s: Sequence[float], local_s: float) -> float:
         """What the delay of generations that run already counts."""
-        delays_s = self._prefill.num_decoding * (self.prefill_s + self._local_s(groups))
-        if groups:
-            running = {one.name: one.num_decoding for one in self._fleet.workers}
-            delays_s += sum(running[group.worker] * self._group_s(group) for group in groups)
+        delays_s = self.prefill.num_decoding * (self.prefill_s + local_s)
+        for group, seconds in zip(groups, groups_s, strict=True):
+            delays_s += self._board.num_decoding[group.worker] * seconds
         return EXTERNALITY * delays_s
 
-    def strain_on_texts_s(self, groups: Sequence[EncodeGroup]) -> float:
+    def _strain_on_texts_s(self, groups: Sequence[EncodeGroup], groups_s: Sequence[float], local_s: float) -> float:
         """What the delay of requests without pictures that will come meanwhile counts.
 
-        One goes to the worker that is free first, so that texts wait only while all are busy: until the least busy is
-        free, half that time on average. Their seconds count by as much more as their own work is less, within a limit.
+        Their seconds count by as much more as their own work is less, within a limit.
         """
         if not self._pixels or not self._fleet.text_per_s:
             return 0.0
-        busy_s = {one.name: one.work_s for one in self._fleet.workers if "prefill" in one.roles}
-        before_s = min(busy_s.values())
-        busy_s[self._prefill.name] += self._local_s(groups) + self.prefill_s
-        for group in groups:
-            if group.worker in busy_s:
-                busy_s[group.worker] += self._group_s(group)
-        waited_s = self._fleet.text_per_s * (min(busy_s.values()) ** 2 - before_s**2) / 2
-        ratio = (self._local_s(()) + self.prefill_s) / self._fleet.costs.text_prefill_s
+        added_s = {self.prefill.name: local_s + self.prefill_s}
+        for group, seconds in zip(groups, groups_s, strict=True):
+            added_s[group.worker] = added_s.get(group.worker, 0.0) + seconds
+        waited_s = self._fleet.text_per_s * self._board.later_texts_s(added_s)
+        ratio = (self._whole_s + self.prefill_s) / self._fleet.costs.text_prefill_s
         return waited_s * min(max(ratio, 1.0), _MAX_TEXT_WEIGHT)
 
-    def _group_s(self, group: EncodeGroup) -> float:
-        costs = self._fleet.costs
-        return sum(costs.encode_s(group.worker, self._pixels[identity]) for identity in group.identities)
+    def _encode_s(self, worker: str, identities: Iterable[str]) -> float:
+        line = self._fleet.costs.encode_line(worker)
+        return sum([line.at(self._pixels[identity]) for identity in identities])
 
     def _local_s(self, groups: Sequence[EncodeGroup]) -> float:
         """Seconds that the prefilling worker encodes on its way: what no group has."""
-        if not self._pixels:
-            return 0.0
+        if not groups:
+            return self._whole_s
         sent = {identity for group in groups for identity in group.identities}
-        name, costs = self._prefill.name, self._fleet.costs
-        return sum(costs.encode_s(name, pixels) for identity, pixels in self._pixels.items() if identity not in sent)
+        return self._encode_s(self.prefill.name, [one for one in self._pixels if one not in sent])

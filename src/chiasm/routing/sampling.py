@@ -1,7 +1,8 @@
 """Which members a request is planned over: all of them, or a sample where there are many.
 
 Looking at thousands of workers for each request would cost more than most requests. A few at random, of which the
-least busy is taken, balance nearly as well as all (the power of two choices; Mitzenmacher 1996).
+least busy is taken, balance nearly as well as all (the power of two choices; Mitzenmacher 1996), and better where
+requests share their pictures out over all idle encoders at once: docs/scale.md has simulated numbers.
 """
 
 from collections.abc import Collection, Iterable

@@ -37,8 +37,8 @@ class Precedence:
     def served(self, waiting: Iterable[Ranked], served: Iterable[Ranked]) -> None:
         """Count a turn in which some of those waiting got something."""
         got = {one.rank for one in served}
-        ranks = {one.rank for one in waiting}
-        self._num_passed = {rank: self._num_passed.get(rank, 0) + 1 for rank in ranks - got} if got else {}
+        left = {one.rank for one in waiting} - got if got else ()
+        self._num_passed = {rank: self._num_passed.get(rank, 0) + 1 for rank in left}
 
     def _key(self, rank: Rank) -> tuple[int, ...]:
         num_passed = self._num_passed.get(rank, 0)

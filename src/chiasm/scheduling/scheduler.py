@@ -57,7 +57,7 @@ class Sequence:
     @property
     def rank(self) -> Rank:
         """See `chiasm.scheduling.precedence.Ranked`."""
-        return self.priority, -self.demand.value
+        return self.priority, -self.demand
 
     @property
     def num_computable_tokens(self) -> int:
@@ -135,11 +135,11 @@ class Scheduler:
     @property
     def demand(self) -> Demand:
         """The most urgent work of a step planned now."""
-        demands = [Demand.USUAL] if self._decoding else []
+        demands = [Demand.USUAL if self._decoding else Demand.NOTHING]
         demands += [sequence.demand for sequence in self._prefilling if sequence.num_computable_tokens]
-        if self.slots.num_free:
+        if self._waiting and self.slots.num_free:
             demands += [sequence.demand for sequence in self._heads()]
-        return max(demands, key=lambda one: one.value, default=Demand.NOTHING)
+        return max(demands)
 
     def add(self, sequence: Sequence) -> None:
         """Queue a sequence. Raises `OverloadedError` when the queue is full."""
@@ -163,7 +163,8 @@ class Scheduler:
                 from a cache (fewer than the prompt).
             max_media_tokens: Prompts with pictures fill the step up to so many tokens of prompts; None: as others do.
         """
-        self._admit(on_admit)
+        if self._waiting:
+            self._admit(on_admit)
         line = [sequence for sequence in self._prefilling if sequence.num_computable_tokens]
         room = self._max_step_tokens - self.slots.num_decoding
         media_room = room

@@ -9,7 +9,7 @@
 """
 
 from collections import Counter
-from enum import Enum
+from enum import Enum, IntEnum
 
 MAX_STEPS = 4
 
@@ -22,7 +22,7 @@ class Turn(Enum):
     REST = "rest"
 
 
-class Demand(Enum):
+class Demand(IntEnum):
     """The most urgent work that a step would do, the most urgent last."""
 
     NOTHING = 0
@@ -45,6 +45,14 @@ class Turns:
         else:
             self._num_passed.clear()
         return turn
+
+    def num_more(self, demand: Demand) -> int:
+        """Steps that may still follow one that `next` has granted, before a batch, if nothing but steps changes."""
+        return max(MAX_STEPS - self._num_passed[demand], 0)
+
+    def took_more(self, demand: Demand, num_steps: int) -> None:
+        """Take so many of them as done without asking `next` for each."""
+        self._num_passed[demand] += num_steps
 
     @staticmethod
     def may_interrupt(demand: Demand) -> bool:

@@ -257,7 +257,7 @@ class RoutingSettings(Section, frozen=True, kw_only=True):
     ] = "adaptive"
     max_candidates: Annotated[
         int, Meta(ge=2, description="Workers of a kind looked at for one request; of more, so many at random.")
-    ] = 32
+    ] = 12
     forward: Annotated[
         Literal["metadata", "raw"],
         Meta(description="What prefill gets of encoded media: metadata only, or the media again (to compare)."),

@@ -6,7 +6,7 @@ and not by token.
 
 import math
 from collections import deque
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from heapq import heappop, heappush
 from itertools import count
@@ -18,12 +18,14 @@ from chiasm.scheduling.encode_line import EncodeLine
 from chiasm.scheduling.scheduler import Scheduler, Step
 from chiasm.scheduling.scheduler import Sequence as Scheduled
 from chiasm.scheduling.step_budget import StepBudget
-from chiasm.scheduling.turns import Turn, Turns
+from chiasm.scheduling.turns import Demand, Turn, Turns
 from chiasm.simulator.calibration import Calibration
 from chiasm.simulator.device import Busy, Device
 
 Process = Generator[simpy.Event, Any, None]
 """What takes simulated time."""
+
+Steps = Generator[simpy.Event, Any, int]
 
 _MAX_WAITING = 1_000_000
 """Of the scheduler. A simulation bounds its requests itself, and overload is a result."""
@@ -35,7 +37,7 @@ class _Picture:
 
     owner: str
     num_embeddings: int
-    done: simpy.Event
+    on_encoded: Callable[[], None]
 
 
 class Generation:
@@ -126,12 +128,10 @@ class Engine:
         self._outside.append(generation)
         self._awake()
 
-    def encode(self, owner: str, num_tokens: int) -> simpy.Event:
-        """Queue a picture of a request; the event happens when its embedding is there."""
-        done = self._env.event()
-        self._pictures.add(_Picture(owner, num_tokens, done))
+    def encode(self, owner: str, num_tokens: int, on_encoded: Callable[[], None]) -> None:
+        """Queue a picture of a request; `on_encoded` is called when its embedding is there."""
+        self._pictures.add(_Picture(owner, num_tokens, on_encoded))
         self._awake()
-        return done
 
     def _awake(self) -> None:
         if not self._wake.triggered:
@@ -140,23 +140,28 @@ class Engine:
     def _run(self) -> Process:
         while True:
             self._let_in()
-            turn = self._turns.next(self._scheduler.demand, has_pictures=bool(self._pictures))
+            demand = self._scheduler.demand
+            turn = self._turns.next(demand, has_pictures=bool(self._pictures))
             if turn is Turn.ENCODE:
                 yield from self._encode_batch()
+            elif turn is Turn.STEP and self._pictures:
+                num_steps = yield from self._step(demand, 1 + self._turns.num_more(demand))
+                self._turns.took_more(demand, num_steps - 1)
             elif turn is Turn.STEP:
-                yield from self._step()
+                yield from self._step(demand)
             else:
                 self._wake = self._env.event()
                 yield self._wake
 
-    def _step(self) -> Process:
-        most = self._budget.max_media_tokens(self._scheduler.demand, self._env.now)
+    def _step(self, demand: Demand, max_steps: float = math.inf) -> Steps:
+        """One step, or several that only decode; returns how many."""
+        most = self._budget.max_media_tokens(demand, self._env.now)
         step = self._scheduler.plan(self._admitted, most)
         assert not step.is_empty, "the scheduler said that there is work"
-        if step.chunks:
-            yield from self._prefill(step)
-        else:
-            yield from self._decode(step)
+        if not step.chunks:
+            return (yield from self._decode(step, max_steps))
+        yield from self._prefill(step)
+        return 1
 
     def _encode_batch(self) -> Process:
         batch = self._pictures.take(self._costs.max_encode_tokens)
@@ -169,14 +174,15 @@ class Engine:
             yield from self._encode_in_parts(seconds)
         self._busy.add("encode", seconds)
         for picture in batch:
-            picture.done.succeed()
+            picture.on_encoded()
 
     def _encode_in_parts(self, seconds: float) -> Process:
         num_parts = self._costs.encode_parts
         for part in range(num_parts):
             self._let_in()
-            if part and self._turns.may_interrupt(self._scheduler.demand):
-                yield from self._step()
+            demand = self._scheduler.demand
+            if part and self._turns.may_interrupt(demand):
+                yield from self._step(demand, 1)
             with self._device.computing():
                 yield self._env.timeout(seconds / num_parts)
 
@@ -226,12 +232,9 @@ class Engine:
         else:
             self._end(generation)
 
-    def _decode(self, step: Step) -> Process:
-        """All steps until the next generation ends, or as many as are begun when something comes.
-
-        While pictures wait it is one, as the engine takes turns.
-        """
-        num_steps = 1 if self._pictures else self._ends[0][0] - self._num_steps
+    def _decode(self, step: Step, max_steps: float) -> Steps:
+        """All steps until the next generation ends, at most so many, or as many as are begun when something comes."""
+        num_steps = int(min(self._ends[0][0] - self._num_steps, max_steps))
         started_s = self._env.now
         factor = self._device.step_factor(self.num_media)
         first_s = self._costs.step_s(step.num_decoding, self._num_context_tokens) * factor
@@ -248,6 +251,7 @@ class Engine:
                     yield self._env.timeout(rest_s)
         self._busy.add("decode", self._env.now - started_s)
         self._took(num_steps, step.num_decoding)
+        return num_steps
 
     def _took(self, num_steps: int, num_decoding: int) -> None:
         """Generations that were decoding have so many tokens more; those that have all end."""

@@ -99,7 +99,10 @@ class Front:
         if plan.groups:
             pictures = {one.identity: one for one in request.pictures}
             calls = [self._encode(group, pictures, request) for group in plan.groups]
-            yield self._env.all_of([self._env.process(call) for call in calls])
+            if len(calls) == 1:
+                yield from calls[0]
+            else:
+                yield self._env.all_of([self._env.process(call) for call in calls])
         first_s = yield from self._generate(request, plan, job)
         self.record.add(request.class_name, plan.path, request.at_s, first_s, self._env.now, request.output_tokens)
         self._count_open(-1)
@@ -132,7 +135,7 @@ class Front:
         member, start_s = self.fleet.get(group.worker), self._env.now
         work_s = sum(self._known.encode_s(group.worker, one.num_pixels) for one in chosen)
         with member.encoding.work(work_s):
-            yield from self._workers[group.worker].encode(chosen, str(request.number))
+            yield self._workers[group.worker].encode(chosen, str(request.number))
         self._note(group.worker, "encode", start_s, request)
         for picture in chosen:
             self.fleet.embeddings.offered(picture.identity, _ON_OFFER, group.worker)
@@ -152,10 +155,10 @@ class Front:
             if local:
                 encode_s = sum(self._known.encode_s(plan.prefill, one.num_pixels) for one in local)
                 load.enter_context(member.encoding.work(encode_s))
-                yield from worker.encode(local, str(request.number))
+                yield worker.encode(local, str(request.number))
                 self._note(plan.prefill, "encode", start_s, request)
             elif self._truth.text_waits_for_media and "encode" in worker.info.roles:
-                yield from worker.pass_media_queue()
+                yield worker.pass_media_queue()
             start_s = self._env.now
             num_here = request.output_tokens if plan.decode is None else 1
             generation = worker.generate(request, num_here, num_known)

@@ -1,6 +1,7 @@
 """What comes in: classes of requests, when they arrive, and which media they bring again."""
 
 import math
+from collections import deque
 from collections.abc import Iterator
 from random import Random
 from typing import Annotated, Literal
@@ -105,7 +106,7 @@ class _Maker:
     def __init__(self, kind: RequestClass, seed: int) -> None:
         self._kind = kind
         self._random = Random(f"{seed}.{kind.name}")
-        self._recent: list[tuple[Picture, ...]] = []
+        self._recent: deque[tuple[Picture, ...]] = deque(maxlen=_RECENT)
         self._num_new = 0
 
     def request(self, number: int, at_s: float) -> Request:
@@ -126,7 +127,7 @@ class _Maker:
         kind = self._kind
         pictures = tuple(self._picture() for _ in range(kind.num_images))
         if pictures and kind.repeat_share:
-            self._recent = [*self._recent[-_RECENT + 1 :], pictures]
+            self._recent.append(pictures)
         return pictures
 
     def _picture(self) -> Picture:

@@ -1,6 +1,7 @@
 """A worker that takes time: media threads, an engine, and what routing knows of it."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 
 import simpy
 
@@ -8,7 +9,8 @@ from chiasm.protocol.worker import WorkerInfo
 from chiasm.simulator.calibration import Calibration
 from chiasm.simulator.cluster import WorkerSpec
 from chiasm.simulator.device import Busy, Device
-from chiasm.simulator.engine import Engine, Generation, Process
+from chiasm.simulator.engine import Engine, Generation
+from chiasm.simulator.media import MediaThreads
 from chiasm.simulator.traffic import Picture, Request
 
 
@@ -18,7 +20,7 @@ class SimulatedWorker:
     def __init__(self, env: simpy.Environment, spec: WorkerSpec, calibration: Calibration, device: Device) -> None:
         self._env = env
         self._costs = calibration
-        self._media = simpy.Resource(env, calibration.media_threads)
+        self._media = MediaThreads(env, calibration.media_threads, self._begin)
         self._device = device
         self.busy = Busy()
         self.engine = Engine(
@@ -43,14 +45,25 @@ class SimulatedWorker:
             started_at_unix_s=0.0,
         )
 
-    def encode(self, pictures: Sequence[Picture], owner: str) -> Process:
+    def encode(self, pictures: Sequence[Picture], owner: str) -> simpy.Event:
         """From bytes to embeddings: prepared side by side, encoded in batches with whatever else waits."""
-        yield self._env.all_of([self._env.process(self._encode_one(picture, owner)) for picture in pictures])
+        done, left = self._env.event(), len(pictures)
 
-    def pass_media_queue(self) -> Process:
+        def on_encoded() -> None:
+            nonlocal left
+            left -= 1
+            if not left:
+                done.succeed()
+
+        for picture in pictures:
+            self._media.prepare(picture, partial(self._prepared, picture, owner, on_encoded))
+        return done
+
+    def pass_media_queue(self) -> simpy.Event:
         """Wait for a media thread and do nothing there, as text does where both share a front."""
-        with self._media.request() as thread:
-            yield thread
+        done = self._env.event()
+        self._media.prepare(None, done.succeed)
+        return done
 
     def generate(self, request: Request, num_output_tokens: int, num_known_tokens: int) -> Generation:
         """Queue a request's prompt; `num_output_tokens` of 1 end with its first token."""
@@ -64,13 +77,12 @@ class SimulatedWorker:
         self.engine.submit(generation)
         return generation
 
-    def _encode_one(self, picture: Picture, owner: str) -> Process:
-        with self._media.request() as thread:
-            yield thread
-            seconds = self._costs.media.at(picture.num_pixels)
-            seconds *= self._device.media_factor()
-            self.engine.num_media += 1
-            yield self._env.timeout(seconds)
-            self.engine.num_media -= 1
-            self.busy.add("media", seconds)
-        yield self.engine.encode(owner, picture.num_tokens)
+    def _begin(self, picture: Picture) -> float:
+        seconds = self._costs.media.at(picture.num_pixels) * self._device.media_factor()
+        self.engine.num_media += 1
+        self.busy.add("media", seconds)
+        return seconds
+
+    def _prepared(self, picture: Picture, owner: str, on_encoded: Callable[[], None]) -> None:
+        self.engine.num_media -= 1
+        self.engine.encode(owner, picture.num_tokens, on_encoded)

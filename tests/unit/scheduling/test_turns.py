@@ -20,6 +20,16 @@ def test_steps_go_before_batches_within_a_bound(demand):
     assert turns([demand] * 10) == "SSSSESSSSE"
 
 
+@pytest.mark.parametrize("num_taken", range(MAX_STEPS))
+def test_several_steps_may_be_taken_at_once_with_the_same_result(num_taken):
+    chosen = Turns()
+    assert chosen.next(Demand.USUAL, has_pictures=True) is Turn.STEP
+    assert chosen.num_more(Demand.USUAL) == MAX_STEPS - 1
+    chosen.took_more(Demand.USUAL, num_taken)
+    left = [chosen.next(Demand.USUAL, has_pictures=True) for _ in range(MAX_STEPS - num_taken)]
+    assert left == [Turn.STEP] * (MAX_STEPS - 1 - num_taken) + [Turn.ENCODE]
+
+
 def test_only_a_text_interrupts_a_batch():
     assert [demand for demand in Demand if Turns.may_interrupt(demand)] == [Demand.TEXT]
 

@@ -50,9 +50,13 @@ class StageCosts(msgspec.Struct, frozen=True, kw_only=True):
     tokens_of_chars: Coefficients = PRIOR_TOKENS_OF_CHARS
     tokens_of_pixels: Coefficients = PRIOR_TOKENS_OF_PIXELS
 
+    def encode_line(self, worker: str) -> Coefficients:
+        """What encoding costs at a worker; units are pixels."""
+        return self.encode.get(worker, self.encode_any)
+
     def encode_s(self, worker: str, num_pixels: int) -> float:
         """Seconds to encode a picture."""
-        return self.encode.get(worker, self.encode_any).at(num_pixels)
+        return self.encode_line(worker).at(num_pixels)
 
     def prefill_s(self, worker: str, num_tokens: float) -> float:
         """Seconds to compute a prompt."""

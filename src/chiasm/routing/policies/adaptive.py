@@ -19,10 +19,10 @@ from chiasm.routing.plan import (
     encodes_itself,
     prefill_candidates,
 )
-from chiasm.routing.policies.base import assembled, items_to_encode, spread, usual_groups
+from chiasm.routing.policies.base import assembled, spread, usual_groups
 from chiasm.routing.policies.least_work import by_work
-from chiasm.routing.prediction import Outlook, decode_strain_s
-from chiasm.routing.view import FleetView, Job, WorkerView
+from chiasm.routing.prediction import Board, Outlook, decode_strain_s
+from chiasm.routing.view import FleetView, ItemView, Job, WorkerView
 
 _HYSTERESIS = 0.1
 _MAX_PREFILLS = 4
@@ -30,12 +30,18 @@ _MAX_ENCODERS = 8
 
 
 class Way(msgspec.Struct, frozen=True, kw_only=True):
-    """One of the ways compared. `is_split` says that it leaves the usual way of encoding."""
+    """One of the ways compared.
+
+    Attributes:
+        num_wanted: Pictures that nothing covers on it.
+        is_split: It leaves the usual way of encoding.
+    """
 
     prefill: WorkerView
     groups: tuple[EncodeGroup, ...]
     first_token_s: float
     cost_s: float
+    num_wanted: int
     is_split: bool
 
 
@@ -47,16 +53,17 @@ class Adaptive:
     def plan(self, job: Job, fleet: FleetView) -> Plan:
         """See `Policy`."""
         ways, refusal = [], None
+        board, groupings = Board(fleet), _Groupings(job, fleet)
         for prefill in _worth_comparing(job, fleet):
             try:
-                ways += list(_ways(job, fleet, prefill))
+                ways += _ways(Outlook(job, fleet, prefill, board), groupings, job, fleet)
             except HandleExpiredError as error:
                 refusal = error
         if not ways:
             assert refusal is not None, "a prefilling worker has a way, or a reason why not"
             raise refusal
         chosen = choose(ways)
-        reason = explain(chosen, ways, job, fleet)
+        reason = explain(chosen, ways, job)
         return assembled(job, fleet, policy=self.name, reason=reason, prefill=chosen.prefill, groups=chosen.groups)
 
 
@@ -71,26 +78,26 @@ def _cost(way: Way) -> float:
     return way.cost_s
 
 
-def explain(chosen: Way, ways: list[Way], job: Job, fleet: FleetView) -> str:
+def explain(chosen: Way, ways: list[Way], job: Job) -> str:
     """A sentence with the numbers that decided: those of the way taken, and of the best of another kind."""
-    reason = f"{_what(chosen, job, fleet)}: first token predicted after {_ms(chosen.first_token_s)}"
+    reason = f"{_what(chosen, job)}: first token predicted after {_ms(chosen.first_token_s)}"
     others = [way for way in ways if way.is_split != chosen.is_split] or [way for way in ways if way is not chosen]
     if not others:
         return f"{reason}; there is no other way."
     other = min(others, key=_cost)
     return (
-        f"{reason}; {_what(other, job, fleet)}: after {_ms(other.first_token_s)} "
+        f"{reason}; {_what(other, job)}: after {_ms(other.first_token_s)} "
         f"(with delays of others, {_ms(chosen.cost_s)} and {_ms(other.cost_s)})."
     )
 
 
-def _what(way: Way, job: Job, fleet: FleetView) -> str:
-    name, num_wanted = way.prefill.name, len(items_to_encode(job, fleet, way.prefill))
+def _what(way: Way, job: Job) -> str:
+    name = way.prefill.name
     if way.groups:
         shares = ", ".join(f"{group.worker} encodes {len(group.identities)}" for group in way.groups)
         return f"{shares}, {name} prefills"
-    if num_wanted:
-        return f"{name} encodes {num_wanted} itself"
+    if way.num_wanted:
+        return f"{name} encodes {way.num_wanted} itself"
     if name in job.known:
         return f"{name} has {job.known_chars(name)} characters and {len(job.known_items(name))} pictures of the start"
     return f"{name} has nothing to encode" if job.items else f"text at {name}"
@@ -107,33 +114,70 @@ def _worth_comparing(job: Job, fleet: FleetView) -> list[WorkerView]:
     return workers[:_MAX_PREFILLS] + [one for one in workers[_MAX_PREFILLS:] if one.name in holders]
 
 
-def _ways(job: Job, fleet: FleetView, prefill: WorkerView) -> Iterator[Way]:
+def _ways(outlook: Outlook, groupings: "_Groupings", job: Job, fleet: FleetView) -> list[Way]:
     """The usual way of encoding, and where workers encode for each other, two more. May raise `HandleExpiredError`."""
-    outlook = Outlook(job, fleet, prefill)
-    decode = min(decode_candidates(job, fleet, prefill), key=lambda one: one.num_decoding, default=prefill)
+    decode = min(decode_candidates(job, fleet, outlook.prefill), key=_company, default=outlook.prefill)
     decode_s = decode_strain_s(job, fleet, decode)
-    for groups, is_split in _groupings(job, fleet, prefill):
-        first_s = outlook.first_token_s(groups)
-        yield Way(
-            prefill=prefill,
-            groups=groups,
-            first_token_s=first_s,
-            cost_s=first_s + decode_s + outlook.strain_on_others_s(groups) + outlook.strain_on_texts_s(groups),
-            is_split=is_split,
+    found = []
+    for groups, is_split in groupings.of(outlook.wanted, outlook.prefill):
+        forecast = outlook.forecast(groups)
+        found.append(
+            Way(
+                prefill=outlook.prefill,
+                groups=groups,
+                first_token_s=forecast.first_token_s,
+                cost_s=forecast.first_token_s + decode_s + forecast.strain_s,
+                num_wanted=len(outlook.wanted),
+                is_split=is_split,
+            )
         )
+    return found
 
 
-def _groupings(job: Job, fleet: FleetView, prefill: WorkerView) -> Iterator[tuple[tuple[EncodeGroup, ...], bool]]:
-    """Who may encode, and whether that is other than usual: all with `prefill`, all but it."""
-    yield usual_groups(job, fleet, prefill), False
-    wanted = items_to_encode(job, fleet, prefill)
-    if not wanted or not encodes_itself(fleet, prefill):
-        return
-    others = [one for one in sorted(encode_candidates(job, fleet), key=by_work) if one.name != prefill.name]
-    tried: set[tuple[EncodeGroup, ...]] = set()
-    beside = [[prefill, *others[:_MAX_ENCODERS]]] if prefill.encodes_for_others else []
-    for encoders in (*beside, others[:_MAX_ENCODERS]):
-        groups = spread(wanted, encoders, fleet)
-        if groups not in tried and any(group.worker != prefill.name for group in groups):
-            tried.add(groups)
-            yield groups, True
+def _company(worker: WorkerView) -> int:
+    return worker.num_decoding
+
+
+class _Groupings:
+    """Who may encode what, for one request."""
+
+    def __init__(self, job: Job, fleet: FleetView) -> None:
+        self._job = job
+        self._fleet = fleet
+        self._usual: dict[tuple[ItemView, ...], tuple[EncodeGroup, ...]] = {}
+        self._encoders: list[WorkerView] | None = None
+
+    def of(self, wanted: tuple[ItemView, ...], prefill: WorkerView) -> Iterator[tuple[tuple[EncodeGroup, ...], bool]]:
+        """The usual way, and where workers encode for each other, all with `prefill` and all but it.
+
+        Each with whether it is another than the usual.
+
+        Raises:
+            HandleExpiredError: There is no usual way.
+        """
+        if not wanted or not encodes_itself(self._fleet, prefill):
+            yield self._apart(wanted, prefill) if wanted else (), False
+            return
+        yield (), False
+        others = [one for one in self._by_work() if one.name != prefill.name][:_MAX_ENCODERS]
+        if not others:
+            return
+        tried: set[tuple[EncodeGroup, ...]] = set()
+        beside = [[prefill, *others]] if prefill.encodes_for_others else []
+        for encoders in (*beside, others):
+            groups = spread(wanted, encoders, self._fleet)
+            if groups not in tried and any(group.worker != prefill.name for group in groups):
+                tried.add(groups)
+                yield groups, True
+
+    def _apart(self, wanted: tuple[ItemView, ...], prefill: WorkerView) -> tuple[EncodeGroup, ...]:
+        """By encoders apart: the same for every prefilling worker, as long as there are any."""
+        groups = self._usual.get(wanted)
+        if not groups:
+            groups = self._usual[wanted] = usual_groups(wanted, self._job, self._fleet, prefill)
+        return groups
+
+    def _by_work(self) -> list[WorkerView]:
+        if self._encoders is None:
+            self._encoders = sorted(encode_candidates(self._job, self._fleet), key=by_work)
+        return self._encoders

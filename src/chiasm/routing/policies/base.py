@@ -37,11 +37,6 @@ class Policy(Protocol):
         ...
 
 
-def items_to_encode(job: Job, fleet: FleetView, prefill: WorkerView) -> list[ItemView]:
-    """Pictures that nothing covers when `prefill` computes the prompt."""
-    return [item for item in job.items if fate_of(item, job, fleet, prefill) == "encode"]
-
-
 def planned(
     job: Job, fleet: FleetView, *, policy: str, reason: str, prefill: WorkerView, decode: WorkerView | None = None
 ) -> Plan:
@@ -49,17 +44,21 @@ def planned(
 
     Without `decode`, the decoding worker with the least to do is taken where one is needed.
     """
-    groups = usual_groups(job, fleet, prefill)
+    wanted = [item for item in job.items if fate_of(item, job, fleet, prefill) == "encode"]
+    groups = usual_groups(wanted, job, fleet, prefill)
     return assembled(job, fleet, policy=policy, reason=reason, prefill=prefill, groups=groups, decode=decode)
 
 
-def usual_groups(job: Job, fleet: FleetView, prefill: WorkerView) -> tuple[EncodeGroup, ...]:
+def usual_groups(
+    wanted: Sequence[ItemView], job: Job, fleet: FleetView, prefill: WorkerView
+) -> tuple[EncodeGroup, ...]:
     """Who encodes in this topology: the prefilling worker itself (no groups), or encoders; it, where none is left.
+
+    `wanted` are the pictures that nothing covers when `prefill` computes the prompt.
 
     Raises:
         HandleExpiredError: Nobody is left who can.
     """
-    wanted = items_to_encode(job, fleet, prefill)
     if not wanted or encodes_itself(fleet, prefill):
         return ()
     groups = spread(wanted, encode_candidates(job, fleet), fleet)
@@ -110,13 +109,17 @@ def spread(items: Sequence[ItemView], encoders: Sequence[WorkerView], fleet: Fle
     strain = [1.0 + EXTERNALITY * one.num_decoding for one in encoders]
     ends_s = [one.work_s for one in encoders]
     shares: list[list[ItemView]] = [[] for _ in encoders]
+    lines = [fleet.costs.encode_line(one.name) for one in encoders]
     for item in sorted(items, key=lambda one: -one.num_pixels):
-        costs_s = [fleet.costs.encode_s(one.name, item.num_pixels) for one in encoders]
-        chosen = min(range(len(encoders)), key=lambda index: ends_s[index] + costs_s[index] * strain[index])
+        costs_s = [line.at(item.num_pixels) for line in lines]
+        weighed_s = [end_s + cost_s * weight for end_s, cost_s, weight in zip(ends_s, costs_s, strain, strict=True)]
+        chosen = weighed_s.index(min(weighed_s))
         ends_s[chosen] += costs_s[chosen]
         shares[chosen].append(item)
     return tuple(
-        EncodeGroup(encoder.name, tuple(item.identity for item in sorted(share, key=lambda one: one.positions)))
-        for encoder, share in zip(encoders, shares, strict=True)
-        if share
+        [
+            EncodeGroup(encoder.name, tuple([item.identity for item in sorted(share, key=lambda one: one.positions)]))
+            for encoder, share in zip(encoders, shares, strict=True)
+            if share
+        ]
     )
