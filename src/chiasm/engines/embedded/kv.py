@@ -19,7 +19,7 @@ virtual machine that took up to 5 ms for 2 MiB, and the first request in a slot 
 
 
 class SlotKV:
-    """`data` is [layers, slots, 2 (key, value), kv_heads, max_tokens, head_dim]; memory is committed on first write.
+    """`data` is [layers, slots, 2 (key, value), kv_heads, max_tokens, head_dim].
 
     Slots beyond `COMMITTED_BYTES` get their memory on first write.
     Whatever a slot holds is finite: sequences of different length are attended together, and the values that the mask

@@ -29,7 +29,7 @@ def test_the_first_write_to_a_committed_slot_waits_for_no_page(monkeypatch: pyte
     cache = slots(64)
     faults(cache, 0)  # the code that fills has pages too
     assert faults(cache, 3) < small_pages // 8
-    assert faults(cache, 63) > 0
+    assert sum(faults(cache, slot) for slot in range(32, 64)) > 0
 
 
 def test_slots_hold_zeros_and_more_committed_bytes_than_slots_are_harmless(monkeypatch: pytest.MonkeyPatch) -> None:
