@@ -1,7 +1,7 @@
 """Media from a request's reference to checked pixels: fetch, limits, identity, decoding, exact preparation.
 
-Free of torch and of Hugging Face processors, so that the gateway and the command line can use all of it. The names
-below are the room's interface for use on its own; each is loaded when it is first asked for.
+Free of torch and of Hugging Face processors. The names below are the room's interface for use on its own; each is
+loaded when it is first asked for.
 """
 
 from importlib import import_module
@@ -13,12 +13,11 @@ if TYPE_CHECKING:
     from chiasm.media.check import check_media
     from chiasm.media.decoding import PictureDecoder
     from chiasm.media.identity import content_identity
-    from chiasm.media.ingest import AudioItem, MediaIngest
+    from chiasm.media.ingest import AudioItem, MediaIngest, MediaReference
     from chiasm.media.picture.decode import decode_picture, decode_pixels
     from chiasm.media.picture.header import Header, read_header
     from chiasm.media.prepare.base import ImagePreparer
     from chiasm.media.prepare.registry import preparer_for
-    from chiasm.media.reference import MediaReference
     from chiasm.media.sources import read_source
     from chiasm.media.spool import Spool
     from chiasm.media.verdict import MediaVerdict
@@ -28,28 +27,23 @@ if TYPE_CHECKING:
     from chiasm.settings import MediaSettings
 
 _HOMES = {
-    "AudioHeader": "chiasm.media.audio.header",
-    "AudioItem": "chiasm.media.ingest",
-    "Header": "chiasm.media.picture.header",
-    "ImagePreparer": "chiasm.media.prepare.base",
-    "MediaIngest": "chiasm.media.ingest",
-    "MediaItem": "chiasm.protocol.media",
-    "MediaReference": "chiasm.media.reference",
-    "MediaSettings": "chiasm.settings",
-    "MediaVerdict": "chiasm.media.verdict",
-    "PictureDecoder": "chiasm.media.decoding",
-    "SamplingRule": "chiasm.media.video.sampling",
-    "Spool": "chiasm.media.spool",
-    "check_media": "chiasm.media.check",
-    "content_identity": "chiasm.media.identity",
-    "decode_audio": "chiasm.media.audio.decode",
-    "decode_picture": "chiasm.media.picture.decode",
-    "decode_pixels": "chiasm.media.picture.decode",
-    "preparer_for": "chiasm.media.prepare.registry",
-    "read_audio_header": "chiasm.media.audio.header",
-    "read_header": "chiasm.media.picture.header",
-    "read_source": "chiasm.media.sources",
-    "sample_video": "chiasm.media.video.frames",
+    "chiasm.media.audio.decode": ("decode_audio",),
+    "chiasm.media.audio.header": ("AudioHeader", "read_audio_header"),
+    "chiasm.media.check": ("check_media",),
+    "chiasm.media.decoding": ("PictureDecoder",),
+    "chiasm.media.identity": ("content_identity",),
+    "chiasm.media.ingest": ("AudioItem", "MediaIngest", "MediaReference"),
+    "chiasm.media.picture.decode": ("decode_picture", "decode_pixels"),
+    "chiasm.media.picture.header": ("Header", "read_header"),
+    "chiasm.media.prepare.base": ("ImagePreparer",),
+    "chiasm.media.prepare.registry": ("preparer_for",),
+    "chiasm.media.sources": ("read_source",),
+    "chiasm.media.spool": ("Spool",),
+    "chiasm.media.verdict": ("MediaVerdict",),
+    "chiasm.media.video.frames": ("sample_video",),
+    "chiasm.media.video.sampling": ("SamplingRule",),
+    "chiasm.protocol.media": ("MediaItem",),
+    "chiasm.settings": ("MediaSettings",),
 }
 __all__ = [
     "AudioHeader", "AudioItem", "Header", "ImagePreparer", "MediaIngest", "MediaItem", "MediaReference",
@@ -60,6 +54,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name in _HOMES:
-        return getattr(import_module(_HOMES[name]), name)
-    raise AttributeError(f"module 'chiasm.media' has no attribute {name!r}")
+    home = next((home for home, names in _HOMES.items() if name in names), None)
+    if home is None:
+        raise AttributeError(f"module 'chiasm.media' has no attribute {name!r}")
+    return getattr(import_module(home), name)

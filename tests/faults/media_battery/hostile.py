@@ -32,6 +32,20 @@ def cut(kind, share):
     return data[: int(len(data) * share)]
 
 
+def cut_and_ended(picture, **options):
+    data = encode(picture, "jpeg", **options)
+    return data[: len(data) // 2] + b"\xff\xd9"
+
+
+def short_png(depth, colour, bytes_per_row, interlace):
+    """Fifteen rows of sixteen; interlaced they are too few as well."""
+    rows = chunk(b"IDAT", zlib.compress(bytes(15 * (1 + bytes_per_row))))
+    palette = [chunk(b"PLTE", bytes(768))] if colour == 3 else []
+    data = png(24, 16, *palette, rows, depth=depth, colour=colour)
+    head = data[12:28] + bytes([interlace])
+    return data[:28] + bytes([interlace]) + zlib.crc32(head).to_bytes(4, "big") + data[33:]
+
+
 def rgb_png(*before, size=(24, 16), rows=ROWS):
     return png(*size, *before, rows, depth=8, colour=2)
 
@@ -87,11 +101,23 @@ TRUNCATED = {
     **{f"{kind} cut in half": (BROKEN, lambda kind=kind: cut(kind, 0.5)) for kind in FORMATS},
     **{f"{kind} cut near its end": (BROKEN, lambda kind=kind: cut(kind, 0.95)) for kind in FORMATS},
 }
-PNG = {
+SHORT_PNG = {
+    f"png of {name} with a row too few": (BROKEN, lambda shape=shape: short_png(*shape))
+    for name, shape in {
+        "grey": (8, 0, 24, 0),
+        "bits": (1, 0, 3, 0),
+        "palette": (8, 3, 24, 0),
+        "grey and alpha": (8, 4, 48, 0),
+        "alpha": (8, 6, 96, 0),
+        "16 bits": (16, 2, 144, 0),
+        "interlaced grey": (8, 0, 24, 1),
+    }.items()
+}
+PNG = SHORT_PNG | {
     "png without pixels": (BROKEN, lambda: png(24, 16, depth=8, colour=2)),
     "png with few pixels": (BROKEN, lambda: rgb_png(rows=chunk(b"IDAT", zlib.compress(bytes(100))))),
     "png larger than stated": (taken(24, 4), lambda: rgb_png(size=(24, 4))),
-    "png smaller than stated": (taken(24, 400), lambda: rgb_png(size=(24, 400))),
+    "png smaller than stated": (BROKEN, lambda: rgb_png(size=(24, 400))),
     "png of no width": (BROKEN, lambda: rgb_png(size=(0, 16))),
     "png of negative width": (LARGE, lambda: rgb_png(size=(2**32 - 1, 16))),
     "png of depth 3": (BROKEN, lambda: png(24, 16, ROWS, depth=3, colour=2)),
@@ -114,7 +140,12 @@ PNG = {
 }
 JPEG = {
     "jpeg of 65500 squared": (LARGE, lambda: with_frame_size(encode(RGB, "jpeg"), 65_500, 65_500)),
-    "jpeg smaller than stated": (taken(1024, 1024), lambda: with_frame_size(encode(RGB, "jpeg"), 1024, 1024)),
+    "jpeg smaller than stated": (BROKEN, lambda: with_frame_size(encode(RGB, "jpeg"), 1024, 1024)),
+    **{
+        f"jpeg {mode} cut off and ended": (BROKEN, lambda mode=mode: cut_and_ended(NOISE.convert(mode)))
+        for mode in ("RGB", "L", "CMYK")
+    },
+    "progressive jpeg cut off and ended": (BROKEN, lambda: cut_and_ended(NOISE, progressive=True)),
     "jpeg of no height": (BROKEN, lambda: with_frame_size(encode(RGB, "jpeg"), 24, 0)),
     "jpeg of 3000 scans": (LARGE, many_scans),
     "jpeg exif loop": (taken(), lambda: in_jpeg(segment(0xE1, exif_loop()))),

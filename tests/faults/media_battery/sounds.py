@@ -101,6 +101,9 @@ LYING = {
     "mp3 of nested tags": (heard(32_000), lambda: mp3_with_tag(0)[:10] * 5000 + MP3),
     "mp3 of sync bytes": (BROKEN, lambda: b"\xff\xfb\x90\x44" + b"\xff" * 200_000),
     "ogg of endless pages": (BROKEN, lambda: OGG[:47] + (b"OggS" + bytes(22) + b"\0") * 100_000),
-    "ogg that ends after an age": (heard(47_688, rate=48_000), lambda: lying(OGG, OGG.rindex(b"OggS") + 6, "<q", 2**62)),
+    "ogg that ends after an age": (
+        heard(47_688, rate=48_000),
+        lambda: lying(OGG, OGG.rindex(b"OggS") + 6, "<q", 2**62),
+    ),
 }
 SOUNDS = VALID | CUT | LYING

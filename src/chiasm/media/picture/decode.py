@@ -14,6 +14,7 @@ from chiasm.media.picture.jpeg import without_exif
 from chiasm.media.picture.limits import check_header
 from chiasm.media.picture.png import bit_depth
 from chiasm.media.picture.png_pixels import plain_png
+from chiasm.media.picture.png_rows import require_rows
 from chiasm.settings import MediaSettings
 
 Size = tuple[int, int]
@@ -67,16 +68,27 @@ def _decode_quickly(data: bytes, header: Header, least_size: Size | None) -> Pix
     """Decode what needs no Pillow; None leaves other kinds, and the verdict on broken data, to it."""
     if header.format == "jpeg":
         return _plain_jpeg(data, header, least_size)
-    return plain_png(data) if header.format == "png" else None
+    if header.format != "png":
+        return None
+    pixels = plain_png(data)
+    if pixels is None:
+        require_rows(data)
+    return pixels
 
 
 def _plain_jpeg(data: bytes, header: Header, least_size: Size | None) -> Pixels | None:
-    """YCbCr and grey; the same bits as Pillow, which uses the same library with a detour."""
+    """YCbCr and grey; the same bits as Pillow, which uses the same library with a detour.
+
+    Of whatever is not there, Pillow would make grey or the last row once more, as long as an end is marked.
+    """
     if data.count(b"\xff\xda") > MAX_JPEG_SCANS:
         raise MediaTooLargeError(f"The JPEG data has more than {MAX_JPEG_SCANS} scans")
     try:
         height, width, space, _ = simplejpeg.decode_jpeg_header(data)
-        if space not in ("YCbCr", "Gray") or (width, height) != (header.stored_width, header.stored_height):
+        if (width, height) != (header.stored_width, header.stored_height):
+            return None
+        if space not in ("YCbCr", "Gray"):
+            simplejpeg.decode_jpeg(data, "CMYK" if space in ("CMYK", "YCCK") else "RGB")  # only to find what is missing
             return None
         least = least_size or (0, 0)
         if header.orientation >= 5:
@@ -84,7 +96,9 @@ def _plain_jpeg(data: bytes, header: Header, least_size: Size | None) -> Pixels 
         # 0 stands for all of it, and so does what is larger than the picture
         least_width, least_height = least if least[0] <= width and least[1] <= height else (0, 0)
         pixels: Pixels = simplejpeg.decode_jpeg(data, "RGB", min_width=least_width, min_height=least_height)
-    except ValueError:
+    except ValueError as error:
+        if "premature end" in str(error).lower():
+            raise MediaDecodeError("The jpeg data is cut off: it holds less than its header says") from None
         return None
     return pixels
 
