@@ -25,14 +25,20 @@ from chiasm.protocol.generation import (
 from chiasm.protocol.kv import KvHandle
 from chiasm.protocol.media import MediaItem
 from chiasm.protocol.worker import EncodeRequest
-from chiasm.settings import EngineSettings, MediaSettings, TransferSettings
+from chiasm.settings import AdapterSettings, EngineSettings, MediaSettings, TransferSettings
 from chiasm.workers.local import LocalWorker
 from tests.memory_transport import MemoryTransport, SharedTensors
 from tests.numeric.test_engine import media_item, picture
 
 
 def start(
-    directory: Path, roles=("encode", "prefill", "decode"), shared=None, transfer=None, transport=None, **engine
+    directory: Path,
+    roles=("encode", "prefill", "decode"),
+    shared=None,
+    transfer=None,
+    transport=None,
+    adapters=None,
+    **engine,
 ) -> LocalWorker:
     settings = EngineSettings(**({"threads": 1, "max_running": 4, "prefix_cache_bytes": 2**22} | engine))
     return LocalWorker.start(
@@ -45,6 +51,7 @@ def start(
         name="-".join(roles),
         transport=transport or (None if shared is None else MemoryTransport(shared)),
         transfer=transfer or TransferSettings(),
+        adapters=adapters or AdapterSettings(),
     )
 
 

@@ -17,6 +17,7 @@ ChiasmError
     AuthenticationError
     PermissionDeniedError
     ModelNotFoundError
+    AdapterError
     ContextLengthError
     MediaError
       MediaFetchError
@@ -125,6 +126,12 @@ class ModelNotFoundError(RequestError):
     """The named model is not served here."""
 
     code = "model_not_found"
+
+
+class AdapterError(RequestError):
+    """An adapter's files are not allowed, damaged, or do not fit the model."""
+
+    code = "adapter_refused"
 
 
 class ContextLengthError(RequestError):

@@ -55,6 +55,7 @@ def start_worker(
         name=name,
         transport=transport,
         transfer=settings.transfer,
+        adapters=settings.adapters,
     )
     return worker, worker.preparer
 

@@ -16,6 +16,7 @@ STAGES = (
     "queue",  # waiting for admission at the gateway
     "fetch",  # data URL, file or download to checked bytes with an identity
     "route",  # choosing workers, and the way to the first
+    "adapter",  # reading a LoRA adapter that was not in memory
     "prompt",  # chat template and tokens, and the engine's sequences made of them
     "decode_media",  # encoded bytes to pixels
     "prepare",  # pixels to the model's patches
@@ -66,10 +67,19 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
     attempts: tuple[Attempt, ...] = ()
 
 
+class MediaSize(msgspec.Struct, frozen=True):
+    """A medium without its content: `key` is the same for the same content at the same gateway process, and no more."""
+
+    key: str
+    num_pixels: int
+
+
 class Receipt(msgspec.Struct, frozen=True, kw_only=True):
     """What a request cost and which way it took. `sum(stages_s.values()) + unaccounted_s == ttft_s`."""
 
     request_id: str
+    came_unix_s: float = 0.0
+    media: tuple[MediaSize, ...] = ()
     model: str
     outcome: str
     ttft_s: float | None

@@ -6,6 +6,7 @@ import msgspec
 from msgspec import Meta
 
 from chiasm.observability.receipt import Route, Span
+from chiasm.protocol.adapters import AdapterRef
 from chiasm.protocol.kv import KvHandle
 from chiasm.protocol.media import CONTRACT_VERSION, CacheSalt, MediaItem
 
@@ -92,6 +93,7 @@ class GenerateRequest(msgspec.Struct, frozen=True, kw_only=True):
     hands_over_kv: bool = False
     kv: KvHandle | None = None
     cache_salt: CacheSalt = ""
+    adapter: AdapterRef | None = None
     timeout_s: Annotated[float, Meta(gt=0)] = 120.0
 
 

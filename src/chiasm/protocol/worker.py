@@ -19,6 +19,7 @@ class WorkerInfo(msgspec.Struct, frozen=True, kw_only=True):
         takes_late_embeddings: It is a `LateWorker`.
         encodes_for_others: Whether `encode` may be asked of it; a worker with the role that says no encodes only on its
             own way to a prompt's first token.
+        takes_adapters: It is `chiasm.protocol.adapters.Adaptable`; others do not know a request's adapter.
         mixes_sources: Whether a prompt may have pictures as embeddings beside pictures as they are.
     """
 
@@ -34,6 +35,7 @@ class WorkerInfo(msgspec.Struct, frozen=True, kw_only=True):
     takes_late_embeddings: bool = False
     encodes_for_others: bool = True
     mixes_sources: bool = True
+    takes_adapters: bool = False
     model_revision: str
     processor_revision: str
     started_at_unix_s: float
@@ -54,6 +56,7 @@ class WorkerStats(msgspec.Struct, frozen=True, kw_only=True):
     num_offered_tensors: int = 0
     num_decoding_pictures: int = 0
     num_decoding_pixels: int = 0
+    num_adapters: int = 0
     totals: dict[str, float]
 
 

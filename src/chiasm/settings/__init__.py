@@ -3,6 +3,7 @@
 A room's constructor takes its own section, never the whole `Settings`. Environment variables are read only here.
 """
 
+from chiasm.settings.adapters import AdapterSettings
 from chiasm.settings.sections import (
     EngineSettings,
     GatewaySettings,
@@ -17,6 +18,7 @@ from chiasm.settings.sources import ResolvedSettings, resolve
 from chiasm.settings.vllm import VllmSettings
 
 __all__ = [
+    "AdapterSettings",
     "EngineSettings",
     "GatewaySettings",
     "MediaSettings",

@@ -4,6 +4,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
+from chiasm.settings.adapters import AdapterSettings
 from chiasm.settings.base import Section
 from chiasm.settings.vllm import VllmSettings
 
@@ -324,3 +325,4 @@ class Settings(Section, frozen=True, kw_only=True):
     routing: RoutingSettings = RoutingSettings()
     vllm: VllmSettings = VllmSettings()
     observability: ObservabilitySettings = ObservabilitySettings()
+    adapters: AdapterSettings = AdapterSettings()

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 import torch
 
+from chiasm.engines.embedded.adapters.store import AdapterLease
 from chiasm.engines.embedded.engine import EmbeddedEngine
 from chiasm.engines.embedded.language import LanguageStages
 from chiasm.engines.embedded.planner import PlannedRequest
@@ -50,6 +51,7 @@ class _Run:
     planned: PlannedRequest | None = None
     first_image: int = 0
     pictures: PromptPictures | None = None
+    lease: AdapterLease | None = None
     feeding: "asyncio.Task[None] | None" = None
     sequences: list[Sequence] = field(default_factory=list)
 
@@ -94,6 +96,7 @@ class Generations:
 
     async def _submit(self, run: _Run) -> None:
         """Plan the prompt, get enough of its tensors, hand the sequences to the engine."""
+        await self._pin_adapter(run)
         run.planned = planned = await self._plan(run)
         coverage = await self._cover(run, planned)
         run.first_image = coverage.first_image
@@ -132,6 +135,15 @@ class Generations:
         except Exception:
             run.mailbox.fail(EngineError("A picture could not be handed to the engine"))
             raise
+
+    async def _pin_adapter(self, run: _Run) -> None:
+        """Have the request's adapter in memory until the request ends. Reading it blocks a planner's thread."""
+        if run.request.adapter is not None:
+            loop, adapters = asyncio.get_running_loop(), self._language.adapters
+            with run.clock.stage("adapter"):
+                reading = loop.run_in_executor(self._planners, adapters.acquire, run.request.adapter)
+                run.lease = await _not_lost(reading)
+            run.tensors.adapter = run.lease.arranged
 
     async def _plan(self, run: _Run) -> PlannedRequest:
         request, preparer = run.request, self._engine.preparer
@@ -194,6 +206,22 @@ class Generations:
             run.tensors.close()  # after the cancellation, which the engine's thread sees first
             if run.pictures is not None:
                 run.pictures.close()
+            if run.lease is not None:
+                run.lease.close()
+
+
+async def _not_lost(reading: "asyncio.Future[AdapterLease]") -> AdapterLease:
+    """What a thread brings; given back when nobody waits for it any more."""
+    try:
+        return await asyncio.shield(reading)
+    except asyncio.CancelledError:
+        reading.add_done_callback(_give_back)
+        raise
+
+
+def _give_back(reading: "asyncio.Future[AdapterLease]") -> None:
+    if not reading.cancelled() and reading.exception() is None:
+        reading.result().close()
 
 
 def _image_plan(preparer: ImagePreparer, index: int, item: MediaItem) -> ImagePlan:

@@ -8,17 +8,19 @@ from pathlib import Path
 
 from chiasm.connectors.base import Transport
 from chiasm.connectors.local import LocalConnector
+from chiasm.engines.embedded.adapters.store import AdapterStore
 from chiasm.engines.embedded.engine import EmbeddedEngine, Progress
 from chiasm.errors import UnsupportedFeatureError
 from chiasm.media.decoding import PictureDecoder
 from chiasm.media.prepare.base import ImagePreparer
 from chiasm.observability.memory import WorkerMemory
 from chiasm.observability.receipt import StageClock
+from chiasm.protocol.adapters import AdapterInfo, AdapterLoad, AdapterRef
 from chiasm.protocol.deletion import Deleted, Deletion
 from chiasm.protocol.generation import GenerateEvent, GenerateRequest
 from chiasm.protocol.media import EmbeddingHandle, LateSource
 from chiasm.protocol.worker import EncodeRequest, EncodeResponse, Role, SupplyRequest, WorkerInfo, WorkerStats
-from chiasm.settings import EngineSettings, MediaSettings, TransferSettings
+from chiasm.settings import AdapterSettings, EngineSettings, MediaSettings, TransferSettings
 from chiasm.workers.deadline import until
 from chiasm.workers.embeddings import EmbeddingSource
 from chiasm.workers.generations import Generations
@@ -28,6 +30,7 @@ from chiasm.workers.roles import ALL_ROLES, check_request, check_roles, require_
 from chiasm.workers.transfers import TensorMover
 
 _TRANSFER = TransferSettings()
+_ADAPTERS = AdapterSettings()
 
 
 class LocalWorker:
@@ -67,6 +70,7 @@ class LocalWorker:
         name: str = "local",
         transport: Transport | None = None,
         transfer: TransferSettings = _TRANSFER,
+        adapters: AdapterSettings = _ADAPTERS,
     ) -> "LocalWorker":
         """Load what the roles need of a model; blocks for seconds.
 
@@ -80,6 +84,7 @@ class LocalWorker:
             name: Of the worker.
             transport: For tensors to and from other workers; closed with the worker.
             transfer: Times and sizes for it.
+            adapters: Which adapters may be loaded.
 
         Raises:
             EngineStartError: The model cannot be served, or not with these roles.
@@ -87,7 +92,7 @@ class LocalWorker:
         chosen = check_roles(roles, has_transport=transport is not None)
         connector = _embedding_cache(engine)
         is_fast = media.preparation == "fast"
-        embedded = EmbeddedEngine(engine, directory, connector, progress, chosen, is_fast=is_fast)
+        embedded = EmbeddedEngine(engine, directory, connector, progress, chosen, is_fast=is_fast, adapters=adapters)
         info = WorkerInfo(
             name=name,
             model=model,
@@ -98,6 +103,7 @@ class LocalWorker:
             max_model_tokens=embedded.max_tokens,
             takes_images=embedded.preparer is not None,
             takes_late_embeddings=embedded.language is not None and transport is not None,
+            takes_adapters=embedded.language is not None,
             model_revision=embedded.model_revision,
             processor_revision=embedded.preparer.revision if embedded.preparer else "",
             started_at_unix_s=time.time(),
@@ -118,6 +124,7 @@ class LocalWorker:
     def stats(self) -> WorkerStats:
         """See `Worker`."""
         core, encoder, generations = self._engine.core, self._engine.encoder, self._generations
+        adapters = self._engine.language.adapters if self._engine.language is not None else None
         return WorkerStats(
             is_healthy=self._engine.loop.is_alive,
             num_running=core.scheduler.num_running if core else 0,
@@ -129,11 +136,14 @@ class LocalWorker:
             num_held_embeddings=self._connector.num_held,
             num_open_requests=self._num_encode_calls + (generations.num_open if generations else 0),
             num_offered_tensors=self._mover.num_offered,
+            num_adapters=adapters.num_resident if adapters else 0,
             num_decoding_pictures=self._decoder.num_decoding,
             num_decoding_pixels=self._decoder.num_decoding_pixels,
             totals={
                 **(core.totals if core else {}),
                 "out_of_memory": self._num_out_of_memory,
+                "adapter_loads": adapters.num_loads if adapters else 0,
+                "adapters_evicted": adapters.num_evicted if adapters else 0,
                 "encoded_items": encoder.num_encoded if encoder else 0,
                 "encodes_avoided_embedding": self._embeddings.num_hits,
                 "encodes_avoided_prefix": generations.num_covered_items if generations else 0,
@@ -187,6 +197,22 @@ class LocalWorker:
             return {handle.key: handle for handle in offers}
         finally:
             self._embeddings.release(held.handles.values())
+
+    async def load_adapter(self, load: AdapterLoad, timeout_s: float) -> AdapterInfo:
+        """See `Adaptable`."""
+        store = self._adapters()
+        async with until(asyncio.get_running_loop().time() + timeout_s):
+            return await asyncio.to_thread(store.load, load)
+
+    async def unload_adapter(self, ref: AdapterRef, timeout_s: float) -> None:
+        """See `Adaptable`."""
+        self._adapters().unload(ref)
+
+    def _adapters(self) -> AdapterStore:
+        language = self._engine.language
+        if language is None:
+            raise UnsupportedFeatureError("An encoder computes with no adapters")
+        return language.adapters
 
     async def forget(self, deletion: Deletion, timeout_s: float) -> tuple[Deleted, ...]:
         """See `Forgetful`."""

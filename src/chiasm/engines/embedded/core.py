@@ -11,6 +11,7 @@ from chiasm.cache.block_hash import block_labels
 from chiasm.cache.block_pool import BlockPool
 from chiasm.cache.label import Deletions
 from chiasm.engines.embedded.decoder.base import Decoder, DeepstackRows
+from chiasm.engines.embedded.decoder.low_rank import adapted_rows
 from chiasm.engines.embedded.decoder.rotary import Rotary
 from chiasm.engines.embedded.kv import PrefixBlocks, SlotKV
 from chiasm.engines.embedded.memory import is_out_of_memory
@@ -180,6 +181,8 @@ class EngineCore:
     def _forward(self, step: Step, wanted: torch.Tensor | None) -> torch.Tensor:
         n = step.num_decoding
         prompts = [self._sequences[chunk.sequence.key].prompt for chunk in step.chunks]
+        owners = [(self._owner(slot).tensors.adapter, 1) for slot in range(n)]
+        owners += [(self._sequences[one.sequence.key].tensors.adapter, one.num_tokens) for one in step.chunks]
         ids = [self._next_token[:n]] if n else []
         rotary = [self._positions[torch.from_numpy(self._next_position[:n])]] if n else []
         for chunk, prompt in zip(step.chunks, prompts, strict=True):
@@ -189,7 +192,14 @@ class EngineCore:
         x = self._decoder.embed(torch.from_numpy(np.concatenate(ids)))
         deepstack = self._place_embeddings(x, step)
         return self._decoder.forward(
-            x, Rotary.cat(rotary), self._kv.data, self._context[:n], step.chunks, deepstack, wanted
+            x,
+            Rotary.cat(rotary),
+            self._kv.data,
+            self._context[:n],
+            step.chunks,
+            deepstack,
+            wanted,
+            adapted_rows(owners),
         )
 
     def _place_embeddings(self, x: torch.Tensor, step: Step) -> DeepstackRows | None:

@@ -29,11 +29,13 @@ from chiasm.errors import EngineStartError
 from chiasm.media.prepare.base import ImagePreparer
 from chiasm.protocol.worker import Role
 from chiasm.scheduling.encode_budget import EncodeBudget
-from chiasm.settings import EngineSettings
+from chiasm.settings import AdapterSettings, EngineSettings
 from chiasm.settings.process import return_freed_memory
 
 Progress = Callable[[str, float], None]
 """Told what is being done and how much of the start is over, from 0 to 1."""
+
+_NO_ADAPTERS = AdapterSettings()
 
 
 class EmbeddedEngine:
@@ -54,6 +56,7 @@ class EmbeddedEngine:
         roles: Collection[Role],
         *,
         is_fast: bool = False,
+        adapters: AdapterSettings = _NO_ADAPTERS,
     ) -> None:
         """Load what the roles need. `is_fast` gives up exact pixels. Raises `EngineStartError`."""
         progress("Reading configuration", 0.05)
@@ -74,7 +77,9 @@ class EmbeddedEngine:
         self.max_tokens = context_tokens(settings, model)
         self.language: LanguageStages | None = None
         if not is_encoder_only:
-            self.language = LanguageStages(settings, directory, self.family, model, connector, self.model_revision)
+            self.language = LanguageStages(
+                settings, directory, self.family, model, connector, self.model_revision, adapters
+            )
         self.weights = {"decoder": self.language.decoder.weight_bytes} if self.language is not None else {}
         _drop_language(model)
         progress("Preparing caches", 0.9)

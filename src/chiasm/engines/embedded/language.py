@@ -1,13 +1,16 @@
 """The language model's stages, prefill and decode: planned prompts and checked tensors in, running sequences out."""
 
 import itertools
+from collections.abc import Collection
 from collections.abc import Sequence as Seq
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from chiasm.adapters.sizes import BaseModel, last_parts
 from chiasm.connectors.base import EmbeddingConnector, ExpectedEmbedding
+from chiasm.engines.embedded.adapters.store import AdapterStore
 from chiasm.engines.embedded.buffers import bytes_tensor
 from chiasm.engines.embedded.core import EngineCore
 from chiasm.engines.embedded.decoder.base import Decoder
@@ -23,7 +26,7 @@ from chiasm.media.prepare.base import ImagePlan
 from chiasm.protocol.media import EmbeddingHandle
 from chiasm.scheduling.scheduler import Sequence as Scheduled
 from chiasm.scheduling.step_budget import StepBudget
-from chiasm.settings import EngineSettings
+from chiasm.settings import AdapterSettings, EngineSettings
 
 
 class LanguageStages:
@@ -37,6 +40,7 @@ class LanguageStages:
         model: LoadedModel,
         connector: EmbeddingConnector,
         revision: str,
+        adapters: AdapterSettings,
     ) -> None:
         """Arrange the weights of `model`, whose layers are not needed afterwards.
 
@@ -47,6 +51,7 @@ class LanguageStages:
             model: Loaded weights.
             connector: Where held embeddings are read.
             revision: Of the model.
+            adapters: Which may be loaded.
 
         Raises:
             EngineStartError: The tokenizer is unusable, or the decoder asked for cannot be used.
@@ -67,6 +72,8 @@ class LanguageStages:
             pack_weights=settings.pack_weights,
             threads=settings.threads,
         )
+        base = _base_model(self.decoder, model, {directory.name, directory.resolve().name, *adapters.base_names})
+        self.adapters = AdapterStore(self.decoder.arrange, base, adapters)
         self.core = _core(settings, self.decoder, self.max_tokens)
         self.embedding_width = self.decoder.hidden_size * (1 + family.num_deepstack_levels)
         self.planner = Planner(
@@ -130,6 +137,19 @@ class LanguageStages:
             output = OutputStream(choice, params, tokenizer, tokenizer.eos_token_ids)
             result.append(Sequence(scheduled, prompt, tensors, sampler, output, sink))
         return result
+
+
+def _base_model(decoder: Decoder, model: LoadedModel, names: Collection[str]) -> BaseModel:
+    config: Any = model.text.config
+    shape = decoder.shape
+    return BaseModel(
+        names=last_parts({*names, getattr(config, "_name_or_path", "") or ""}),
+        num_layers=decoder.num_layers,
+        hidden=decoder.hidden_size,
+        attention=shape.heads * shape.head_dim,
+        key_value=shape.kv_heads * shape.head_dim,
+        intermediate=int(config.intermediate_size),
+    )
 
 
 def _core(settings: EngineSettings, decoder: Decoder, max_tokens: int) -> EngineCore:

@@ -64,7 +64,8 @@ class Planner:
             MediaSpan(self._key(request.items[item].identity, request.cache_salt), image.offset, image.num_tokens)
             for item, image in zip(rendered.items, rendered.images, strict=True)
         )
-        namespace = f"{self._model_revision}:{request.cache_salt}" if request.cache_salt else self._model_revision
+        revision = self._model_revision + (f"+{request.adapter.revision}" if request.adapter is not None else "")
+        namespace = f"{revision}:{request.cache_salt}" if request.cache_salt else revision
         prompt = PlannedPrompt(
             token_ids=token_ids,
             rotary=self._rotary(positions),
@@ -72,7 +73,7 @@ class Planner:
             images=tuple(rendered.images),
             media=media,
             is_embedding_row=self._embedding_rows(token_ids, rendered.images),
-            model_revision=self._model_revision,
+            model_revision=revision,
             cache_salt=request.cache_salt,
             namespace=namespace,
             hashes=tuple(block_hashes(token_ids, media, namespace)),

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from chiasm.cache.block_hash import BLOCK_TOKENS, MediaSpan, block_hashes
 from chiasm.cache.label import CacheLabel
+from chiasm.engines.embedded.decoder.low_rank import ArrangedAdapter
 from chiasm.engines.embedded.decoder.rotary import Rotary
 from chiasm.engines.embedded.families.base import PlacedImage
 from chiasm.engines.embedded.output.stream import OutputStream
@@ -33,7 +34,7 @@ class PlannedPrompt:
         images: Where pictures stand, in order.
         media: The same places with the embeddings' keys, for the prefix hashes.
         is_embedding_row: [num_tokens], True where an embedding row replaces the token.
-        model_revision: Of the model that it is planned for.
+        model_revision: Of the model that it is planned for, with that of the adapter.
         cache_salt: Of the request.
         namespace: What must never share KV with others: the model, and the scope of its caches.
     """
@@ -94,6 +95,7 @@ class PromptTensors:
         rows: Of the pictures, but for those that lie in prefix blocks that are pinned, or in `kv`. The engine's
             thread alone adds to them once the sequences are submitted.
         kv: [layers, 2, kv_heads, num_tokens, head_dim] of the whole prompt, computed elsewhere.
+        adapter: With which the prompt and what follows are computed.
         is_kv_wanted: Whether to keep the prompt's keys and values for another worker.
         computed_kv: Those, once the prompt is computed; same layout as `kv`.
         give_back: Frees what is kept only until all choices have their slots.
@@ -103,6 +105,7 @@ class PromptTensors:
     num_choices: int = 1
     rows: PictureRows = field(default_factory=PictureRows)
     kv: torch.Tensor | None = None
+    adapter: ArrangedAdapter | None = None
     is_kv_wanted: bool = False
     computed_kv: torch.Tensor | None = None
     give_back: Callable[[], None] | None = None

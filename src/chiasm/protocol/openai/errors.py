@@ -17,6 +17,7 @@ STATUS = {
     "invalid_api_key": 401,
     "permission_denied": 403,
     "model_not_found": 404,
+    "adapter_refused": 400,
     "context_length_exceeded": 400,
     "media_error": 400,
     "media_fetch_failed": 400,

@@ -5,6 +5,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
+from chiasm.protocol.adapters import AdapterRef
 from chiasm.protocol.kv import KvHandle
 from chiasm.protocol.media import (
     CONTRACT_VERSION,
@@ -116,6 +117,7 @@ class Extension(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, f
     timeout_s: Annotated[float, Meta(gt=0)]
     items: tuple[ItemBody, ...] = ()
     places: tuple[Annotated[int, Meta(ge=0)], ...] = ()
+    adapter: AdapterRef | None = None
 
 
 class WireSchema(msgspec.Struct, frozen=True):

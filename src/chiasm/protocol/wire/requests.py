@@ -142,9 +142,16 @@ def _fields(
     if wrong := [place for place in places if not 0 <= place < len(items)]:
         raise InvalidRequestError(f"The prompt names item {wrong[0]} of {len(items)}")
     bodies = tuple(body_of(item, is_placed=index in places, entries=entries) for index, item in enumerate(items))
-    extension = Extension(task=task, timeout_s=request.timeout_s, items=bodies, places=tuple(places))  # type: ignore[arg-type]
+    adapter = request.adapter if isinstance(request, GenerateRequest) else None
+    extension = Extension(
+        task=task,  # type: ignore[arg-type]
+        timeout_s=request.timeout_s,
+        items=bodies,
+        places=tuple(places),
+        adapter=adapter,
+    )
     return {name: getattr(sampling, name) for name in _SAMPLING} | {
-        "model": model,
+        "model": model if adapter is None else adapter.name,
         "request_id": request.request_id,
         "ec_transfer_params": entries or None,
         "cache_salt": request.cache_salt,
@@ -183,6 +190,7 @@ def _generate_request(fields: ChatBody | TextBody) -> GenerateRequest:
         hands_over_kv=kv.do_remote_decode,
         kv=kv.handle,
         cache_salt=fields.cache_salt,
+        adapter=fields.chiasm.adapter,
         timeout_s=fields.chiasm.timeout_s,
     )
 

@@ -32,10 +32,12 @@ def prefixes_of(request: GenerateRequest) -> list[Prefix]:
     """All starts of a prompt that may be recognised, shortest first, without knowing the model's tokens.
 
     Each key covers everything before it: roles, text, and pictures by the identity of their bytes, in order. Keys of
-    requests with different salts have nothing in common.
+    requests with different salts or adapters have nothing in common.
     """
     found: list[Prefix] = []
     chain, num_chars = hashlib.sha256(request.cache_salt.encode()).digest(), 0
+    if request.adapter is not None:
+        chain = hashlib.sha256(chain + request.adapter.revision.encode()).digest()
     items: tuple[str, ...] = ()
     for unit, size, item in _units(request):
         chain = hashlib.sha256(chain + unit).digest()

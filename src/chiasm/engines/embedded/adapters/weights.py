@@ -1,0 +1,59 @@
+"""An adapter's tensors, stacked like the projections that the decoders compute at once."""
+
+from collections.abc import Mapping, Sequence
+
+import torch
+
+from chiasm.adapters.files import AdapterFiles
+from chiasm.adapters.sizes import BaseModel
+from chiasm.adapters.tensors import Place
+from chiasm.engines.embedded.decoder.low_rank import AdapterLayers, LowRank, Part
+from chiasm.errors import AdapterError
+
+_STACKED: Mapping[Part, Sequence[str]] = {
+    "qkv": ("q_proj", "k_proj", "v_proj"),
+    "out": ("o_proj",),
+    "gate_up": ("gate_proj", "up_proj"),
+    "down": ("down_proj",),
+}
+_DTYPES = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
+
+
+def adapter_layers(files: AdapterFiles, base: BaseModel) -> AdapterLayers:
+    """In float32, with the scale in `expand`. Raises `AdapterError` for numbers that are not finite."""
+    return [
+        {
+            part: _stacked(files, base, layer, targets)
+            for part, targets in _STACKED.items()
+            if any(Place(layer, target, "A") in files.stored for target in targets)
+        }
+        for layer in range(base.num_layers)
+    ]
+
+
+def num_bytes_of(layers: AdapterLayers) -> int:
+    """What the weights take in float32, but for what decoders add to even them out."""
+    return sum(one.shrink.nbytes + one.expand.nbytes for layer in layers for one in layer.values())
+
+
+def _stacked(files: AdapterFiles, base: BaseModel, layer: int, targets: Sequence[str]) -> LowRank:
+    """The projections' `expand`s stand beside each other, each below the rows of its own `shrink`."""
+    present = [target for target in targets if Place(layer, target, "A") in files.stored]
+    rank, outputs = files.config.r, [base.shape_of(target)[0] for target in targets]
+    expand = torch.zeros(sum(outputs), rank * len(present))
+    for column, target in enumerate(present):
+        row = sum(outputs[: targets.index(target)])
+        rows, columns = slice(row, row + base.shape_of(target)[0]), slice(column * rank, (column + 1) * rank)
+        expand[rows, columns] = _tensor(files, Place(layer, target, "B")) * files.config.scale
+    shrink = torch.cat([_tensor(files, Place(layer, target, "A")) for target in present])
+    return LowRank(shrink, expand)
+
+
+def _tensor(files: AdapterFiles, place: Place) -> torch.Tensor:
+    stored = files.stored[place]
+    first, last = stored.data_offsets
+    raw = bytearray(memoryview(files.data)[files.start + first : files.start + last])  # aligned, and ours
+    tensor = torch.frombuffer(raw, dtype=_DTYPES[stored.dtype]).view(stored.shape).float()
+    if not bool(tensor.isfinite().all()):
+        raise AdapterError(f"The adapter has numbers that are not finite in {place.target} of layer {place.layer}")
+    return tensor
