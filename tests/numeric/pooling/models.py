@@ -20,8 +20,14 @@ from transformers import (
     CLIPConfig,
     CLIPModel,
     PreTrainedTokenizerFast,
+    SiglipConfig,
+    SiglipModel,
 )
 from transformers.models.clip.image_processing_pil_clip import CLIPImageProcessorPil
+from transformers.models.siglip.image_processing_pil_siglip import SiglipImageProcessorPil
+
+from chiasm.engines.pooling.ranker_loading import ImageRanker
+from chiasm.pooling.ranker_config import read_ranker_config
 
 CLASSES = {
     "base": AutoModel,
@@ -30,6 +36,7 @@ CLASSES = {
     "causal": AutoModelForCausalLM,
 }
 SPECIAL = ("<pad>", "<s>", "</s>", "<|im_start|>", "<|im_end|>", "yes", "no")
+MARKER = "<image>"
 _ENCODER = {"hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 4, "intermediate_size": 48}
 _DECODER = {**_ENCODER, "num_key_value_heads": 2, "head_dim": 8, "max_position_embeddings": 512}
 SHAPES: dict[str, dict[str, Any]] = {
@@ -80,6 +87,51 @@ def build_clip(directory: Path) -> Path:
     model.save_pretrained(directory)
     _tokenizer("clip").save_pretrained(directory)
     CLIPImageProcessorPil(size={"shortest_edge": 32}, crop_size=32).save_pretrained(directory)
+    return directory
+
+
+def build_siglip(directory: Path) -> Path:
+    """Write a dual encoder of texts that are filled up to 24 tokens, and squares of 32 pixels."""
+    torch.manual_seed(7)
+    text = {"vocab_size": 256 + len(SPECIAL), "max_position_embeddings": 24, "pad_token_id": 0, "projection_size": 32}
+    vision = {"image_size": 32, "patch_size": 8}
+    settings = SiglipConfig(text_config=text | _ENCODER, vision_config=vision | _ENCODER)
+    model = SiglipModel(settings).eval()
+    with torch.no_grad():
+        for name, weight in model.named_parameters():
+            if weight.dim() > 1 and "norm" not in name.lower():
+                weight.mul_(2.0)
+        model.logit_scale.fill_(1.5)
+        model.logit_bias.fill_(-0.75)
+    model.save_pretrained(directory)
+    _tokenizer("siglip").save_pretrained(directory)
+    SiglipImageProcessorPil(size={"height": 32, "width": 32}).save_pretrained(directory)
+    return directory
+
+
+def build_image_ranker(directory: Path, text: str = "bert", vision: str = "clip_vision_model") -> Path:
+    """Write an image ranker of texts up to 96 tokens, and squares of 32 pixels."""
+    torch.manual_seed(7)
+    sizes = SHAPES[text] | {"vocab_size": 256 + len(SPECIAL) + 1, "max_position_embeddings": 96 + 2 * (text != "bert")}
+    written = {
+        "model_type": "chiasm_image_ranker",
+        "marker_token": MARKER,
+        "text_config": {"model_type": text, **sizes},
+        "vision_config": {"model_type": vision, "image_size": 32, "patch_size": 8, **_ENCODER, "hidden_size": 24},
+        "adapter_config": {"num_layers": 2, "num_attention_heads": 4, "intermediate_size": 48},
+    }
+    directory.mkdir()
+    _write(directory / "config.json", written)
+    model = ImageRanker(read_ranker_config(directory)).eval()
+    with torch.no_grad():
+        for name, weight in model.named_parameters():
+            weight.copy_(torch.randn_like(weight) * (0.3 if weight.dim() > 1 else 0.1) + float("norm" in name.lower()))
+    save_file(model.state_dict(), directory / "model.safetensors")
+    tokenizer = _tokenizer(text)
+    tokenizer.add_special_tokens({"additional_special_tokens": [MARKER]})
+    tokenizer.save_pretrained(directory)
+    kind = CLIPImageProcessorPil if vision.startswith("clip") else SiglipImageProcessorPil
+    kind(size={"height": 32, "width": 32}, crop_size=32).save_pretrained(directory)
     return directory
 
 

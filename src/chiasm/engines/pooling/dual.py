@@ -8,7 +8,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import nn
+from transformers.modeling_outputs import BaseModelOutput
 
+from chiasm.engines.pooling.attention import Runs
 from chiasm.engines.pooling.batch import Tokens
 from chiasm.engines.pooling.packing import packed
 from chiasm.media.prepare.base import PreparedImage
@@ -71,8 +73,23 @@ class ImageTower:
         return rows
 
 
+class FilledTexts(nn.Module):
+    """SigLIP's text tower for packed rows: all of its texts are filled up to one length, and make a plain batch."""
+
+    def __init__(self, tower: nn.Module) -> None:
+        super().__init__()
+        self._tower = tower
+
+    def forward(self, input_ids: torch.Tensor, position_ids: torch.Tensor, runs: Runs) -> BaseModelOutput:
+        """[1, tokens], of which a filler at the end is left out."""
+        del position_ids  # from 0 in every text, as the tower has them by itself
+        count, length = runs[0]
+        out: Any = self._tower(input_ids=input_ids[0, : count * length].view(count, length))
+        return BaseModelOutput(last_hidden_state=out.last_hidden_state.flatten(0, 1)[None])
+
+
 class PackedEmbeddings(nn.Module):
-    """The text embeddings of CLIP and SigLIP without their check of the row's length: packed rows are longer."""
+    """CLIP's text embeddings without their check of the row's length: a packed row is longer than any of its texts."""
 
     def __init__(self, inner: Any) -> None:
         super().__init__()

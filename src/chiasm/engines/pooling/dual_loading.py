@@ -9,32 +9,41 @@ from transformers import AutoModel
 
 from chiasm.engines.embedded.families.loading import read_weights
 from chiasm.engines.pooling.attention import IMPLEMENTATION
-from chiasm.engines.pooling.dual import ImageTower, PackedEmbeddings
+from chiasm.engines.pooling.dual import FilledTexts, ImageTower, PackedEmbeddings
 from chiasm.engines.pooling.loaded import LoadedPooler
 from chiasm.engines.pooling.packing import packed
 
 
 def load_dual(directory: Path, config: Any, dtype: torch.dtype) -> LoadedPooler:
     """Load both towers. Raises `EngineStartError`."""
-    ways = {"text_config": IMPLEMENTATION, "vision_config": "sdpa"}
+    is_siglip = config.model_type == "siglip"
+    ways = {"text_config": "sdpa" if is_siglip else IMPLEMENTATION, "vision_config": "sdpa"}
     whole = read_weights(AutoModel, directory, config, dtype, attn_implementation=ways)
-    text = whole.text_model
+    return _siglip(whole, config, dtype) if is_siglip else _clip(whole, config, dtype)
+
+
+def _clip(whole: Any, config: Any, dtype: torch.dtype) -> LoadedPooler:
+    text, width = whole.text_model, config.projection_dim
     text.embeddings = PackedEmbeddings(text.embeddings)
-    similarity: tuple[float, float] | None = None
-    if config.model_type == "siglip":
-        similarity = float(whole.logit_scale.exp()), float(whole.logit_bias)
-        text_head, picture_head = text.head, nn.Identity()
-        text.head = nn.Identity()  # it would take the last token of the row only
-        width = config.text_config.projection_size
-    else:
-        text_head, picture_head = whole.text_projection, whole.visual_projection
-        width = config.projection_dim
     return LoadedPooler(
         packed(text, dtype),
-        packed(text_head.float(), torch.float32),
+        packed(whole.text_projection.float(), torch.float32),
         width,
         has_type_ids=False,
         first_position=0,
-        images=ImageTower(whole.vision_model, picture_head, dtype, (1, width)),
-        similarity=similarity,
+        images=ImageTower(whole.vision_model, whole.visual_projection, dtype, (1, width)),
+    )
+
+
+def _siglip(whole: Any, config: Any, dtype: torch.dtype) -> LoadedPooler:
+    text, width = whole.text_model, config.text_config.projection_size
+    head, text.head = text.head, nn.Identity()  # applied to pooled rows instead
+    return LoadedPooler(
+        FilledTexts(packed(text, dtype)),
+        packed(head.float(), torch.float32),
+        width,
+        has_type_ids=False,
+        first_position=0,
+        images=ImageTower(whole.vision_model, nn.Identity(), dtype, (1, width)),
+        similarity=(float(whole.logit_scale.exp()), float(whole.logit_bias)),
     )

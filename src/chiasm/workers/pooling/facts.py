@@ -42,6 +42,10 @@ def adjusted(model: PoolingModel, settings: PoolingSettings) -> PoolingModel:
     if settings.pooling == "step" and not (settings.step_token and model.is_causal):
         raise EngineStartError("Pooling 'step' is for decoders, and needs pooling.step_token")
     if settings.max_tokens:
+        if model.pad_token:
+            raise EngineStartError(
+                f"A {model.model_type} model reads texts of one length: pooling.max_tokens must be 0"
+            )
         if settings.max_tokens > model.max_tokens:
             raise EngineStartError(
                 f"pooling.max_tokens {settings.max_tokens} is more than the model's {model.max_tokens}"
