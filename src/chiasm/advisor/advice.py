@@ -57,7 +57,15 @@ def advise(question: Question, costs: Calibration, on_run: Callable[[str], None]
     """
     traffic, aim = question.traffic, question.aim
     fleets = candidates(question.num_devices, traffic.classes, costs)
-    trials = evaluate(fleets, traffic, costs, num_seeds=question.num_seeds, objective=question.objective, on_run=on_run)
+    trials = evaluate(
+        fleets,
+        traffic,
+        costs,
+        num_seeds=question.num_seeds,
+        objective=question.objective,
+        trace=question.trace,
+        on_run=on_run,
+    )
     order = ranked(trials, aim)
     best, unsplit = order[0], trials[0]
     lead = gap(best, order[1], aim) if len(order) > 1 else None

@@ -10,11 +10,14 @@ from chiasm.simulator.calibration import Calibration
 from chiasm.simulator.cluster import Cluster
 from chiasm.simulator.run import simulate
 from chiasm.simulator.summary import Objective, Summary, summarise
+from chiasm.simulator.traces.trace import Trace
 from chiasm.simulator.traffic import Traffic
 
 Aim = Literal["ttft", "e2el", "goodput"]
 """What is to be best: mean time to the first token, mean time to the last, or good requests for the cost."""
 
+_MIN_PART = 100
+"""Requests of a trace that a run has at least, if there are as many."""
 _T_95 = {1: 12.7, 2: 4.30, 3: 3.18, 4: 2.78, 5: 2.57, 6: 2.45, 7: 2.36, 8: 2.31, 9: 2.26}
 """Student's t, two-sided 95 %, by degrees of freedom."""
 
@@ -56,16 +59,23 @@ def evaluate(
     *,
     num_seeds: int,
     objective: Objective,
+    trace: Trace | None = None,
     on_run: Callable[[str], None] = lambda _: None,
 ) -> list[Trial]:
-    """Simulate each fleet once for each seed; the same seed is the same requests for all."""
+    """Simulate each fleet once for each seed; the same seed is the same requests for all.
+
+    With a trace, a run is one of `num_seeds` equal parts of it instead; of fewer where they would be too short.
+    """
+    if trace is not None:
+        num_seeds = max(1, min(num_seeds, len(trace.requests) // _MIN_PART))
     trials = []
     for cluster in clusters:
         runs = []
         for seed in range(num_seeds):
             on_run(cluster.name)
             seeded = msgspec.structs.replace(traffic, seed=traffic.seed + seed)
-            outcome = simulate(cluster, seeded, costs)
+            part = trace.part(seed, num_seeds) if trace is not None else None
+            outcome = simulate(cluster, seeded, costs, requests=part)
             runs.append(summarise(outcome, media_threads=costs.media_threads, objective=objective))
         trials.append(Trial(cluster=cluster, runs=tuple(runs)))
     return trials

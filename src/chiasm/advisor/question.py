@@ -4,6 +4,7 @@ import msgspec
 
 from chiasm.advisor.evaluate import Aim
 from chiasm.simulator.summary import Objective
+from chiasm.simulator.traces.trace import Trace
 from chiasm.simulator.traffic import Traffic
 
 
@@ -11,12 +12,14 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     """So many devices, this traffic, and what is to be best.
 
     Attributes:
+        trace: Requests as they came; `traffic` is then what is like them, and asked about changes.
         num_seeds: Simulations of each fleet, each with other requests.
         tries_changes: Whether to look for changes that would change the answer, which takes most of the time.
     """
 
     num_devices: int
     traffic: Traffic
+    trace: Trace | None = None
     aim: Aim = "ttft"
     objective: Objective = Objective()
     num_seeds: int = 4

@@ -19,12 +19,15 @@ from chiasm.cli.workload import (
     Seed,
     SloTpot,
     SloTtft,
+    Speed,
     TextShare,
     TextTokens,
+    TraceFile,
     TrafficFile,
     VisualTokens,
     calibration_of,
     objective_of,
+    trace_of,
     traffic_of,
 )
 
@@ -54,6 +57,8 @@ def advise(  # noqa: PLR0913 - one parameter is one option
         ),
     ] = None,
     traffic_file: TrafficFile = None,
+    trace: TraceFile = None,
+    speed: Speed = 1.0,
     rate: Rate = 1.0,
     images: Images = 1,
     pixels: Pixels = 448 * 448,
@@ -82,26 +87,34 @@ def advise(  # noqa: PLR0913 - one parameter is one option
       chiasm advise --calibration costs.json --devices 4 --images 5 --rate 2 --text-share 0.5
 
       chiasm advise --calibration costs.json --devices 2 --images 1 --osl 512 --slo-ttft-ms 300 --slo-tpot-ms 20
+
+      chiasm advise --calibration costs.json --devices 4 --trace trace.jsonl --slo-ttft-ms 500
     """
     from chiasm.advisor.question import Question
 
-    traffic = traffic_of(
-        traffic_file,
-        rate_per_s=rate,
-        num_images=images,
-        num_pixels=pixels,
-        visual_tokens=visual_tokens,
-        text_tokens=text_tokens,
-        output_tokens=output_tokens,
-        text_share=text_share,
-        repeat_share=repeat_share,
-        num_requests=requests,
-        seed=seed,
+    seen = trace_of(trace, num_pixels=pixels, visual_tokens=visual_tokens, speed=speed)
+    traffic = (
+        seen.likeness
+        if seen is not None
+        else traffic_of(
+            traffic_file,
+            rate_per_s=rate,
+            num_images=images,
+            num_pixels=pixels,
+            visual_tokens=visual_tokens,
+            text_tokens=text_tokens,
+            output_tokens=output_tokens,
+            text_share=text_share,
+            repeat_share=repeat_share,
+            num_requests=requests,
+            seed=seed,
+        )
     )
     has_slo = slo_ttft_ms is not None or slo_tpot_ms is not None
     question = Question(
         num_devices=devices,
         traffic=traffic,
+        trace=seen,
         aim=aim.value if aim is not None else ("goodput" if has_slo else "ttft"),
         objective=objective_of(slo_ttft_ms, slo_tpot_ms),
         tries_changes=not quick,

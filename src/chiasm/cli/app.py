@@ -23,6 +23,7 @@ from chiasm.cli.simulate import simulate
 from chiasm.cli.tokens import tokens
 from chiasm.cli.version import version
 from chiasm.cli.worker import worker
+from chiasm.cli.trace import trace
 from chiasm.errors import ChiasmError
 
 _HELP = """Serve vision-language models, and see where the time goes.
@@ -60,6 +61,8 @@ app.add_typer(plan, name="plan")
 
 
 def main() -> None:
+app.add_typer(trace, name="trace")
+app.add_typer(plugin, name="plugin")
     """Run the command line. Expected failures are one line and a hint, with status 2 for settings and 1 for others."""
     try:
         app()

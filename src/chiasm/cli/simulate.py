@@ -19,12 +19,15 @@ from chiasm.cli.workload import (
     Seed,
     SloTpot,
     SloTtft,
+    Speed,
     TextShare,
     TextTokens,
+    TraceFile,
     TrafficFile,
     VisualTokens,
     calibration_of,
     objective_of,
+    trace_of,
     traffic_of,
 )
 
@@ -57,6 +60,8 @@ def simulate(  # noqa: PLR0913 - one parameter is one option
         PolicyName, typer.Option(help="How a worker is chosen, as in routing.policy.")
     ] = PolicyName.ADAPTIVE,
     traffic_file: TrafficFile = None,
+    trace: TraceFile = None,
+    speed: Speed = 1.0,
     rate: Rate = 1.0,
     images: Images = 1,
     pixels: Pixels = 448 * 448,
@@ -85,24 +90,31 @@ def simulate(  # noqa: PLR0913 - one parameter is one option
       chiasm simulate --calibration costs.json --images 4 --rate 3
 
       chiasm simulate --calibration costs.json --fleet agg:4 --fleet e-pd:1,3 --text-share 0.5 --slo-ttft-ms 500
+
+      chiasm simulate --calibration costs.json --fleet agg:4 --trace trace.jsonl --speed 2
     """
     from chiasm.simulator.compare import compare
     from chiasm.simulator.fleets import fleet_named
     from chiasm.simulator.timeline import Timeline
 
     costs = calibration_of(calibration)
-    traffic = traffic_of(
-        traffic_file,
-        rate_per_s=rate,
-        num_images=images,
-        num_pixels=pixels,
-        visual_tokens=visual_tokens,
-        text_tokens=text_tokens,
-        output_tokens=output_tokens,
-        text_share=text_share,
-        repeat_share=repeat_share,
-        num_requests=requests,
-        seed=seed,
+    seen = trace_of(trace, num_pixels=pixels, visual_tokens=visual_tokens, speed=speed)
+    traffic = (
+        seen.likeness
+        if seen is not None
+        else traffic_of(
+            traffic_file,
+            rate_per_s=rate,
+            num_images=images,
+            num_pixels=pixels,
+            visual_tokens=visual_tokens,
+            text_tokens=text_tokens,
+            output_tokens=output_tokens,
+            text_share=text_share,
+            repeat_share=repeat_share,
+            num_requests=requests,
+            seed=seed,
+        )
     )
     clusters = [fleet_named(one) for one in fleet or ("agg:2", "auto:2", "e-pd:1,1")]
     picture = Timeline() if timeline is not None else None
@@ -111,6 +123,7 @@ def simulate(  # noqa: PLR0913 - one parameter is one option
         traffic,
         costs,
         policy=policy.value,
+        requests=seen.requests if seen is not None else None,
         objective=objective_of(slo_ttft_ms, slo_tpot_ms),
         on_span=lambda cluster: picture.see if picture is not None and cluster is clusters[-1] else None,
     )

@@ -8,6 +8,7 @@ import typer
 if TYPE_CHECKING:
     from chiasm.simulator.calibration import Calibration
     from chiasm.simulator.summary import Objective
+    from chiasm.simulator.traces.trace import Trace
     from chiasm.simulator.traffic import RequestClass, Traffic
 
 CalibrationFile = Annotated[
@@ -17,6 +18,15 @@ TrafficFile = Annotated[
     Path | None,
     typer.Option("--traffic", help="JSON file that describes the traffic instead of the options below."),
 ]
+TraceFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--trace",
+        help="Requests as they came, instead of the options below: a file of `chiasm trace export`, of Mooncake's "
+        "form, or AIPerf's profile_export.jsonl. Pictures that a trace only counts have --pixels and --visual-tokens.",
+    ),
+]
+Speed = Annotated[float, typer.Option(min=0.001, max=1000, help="Play a trace so many times as fast.")]
 Rate = Annotated[float, typer.Option(min=1e-6, help="Requests a second.")]
 Images = Annotated[int, typer.Option(min=0, max=10_000, help="Pictures in a request that has any.")]
 Pixels = Annotated[int, typer.Option(min=1, help="Pixels of a picture, width x height.")]
@@ -60,6 +70,16 @@ def _classes(*, text_share: float, num_images: int, **options: Any) -> "tuple[Re
         return (text,)
     images = RequestClass(name="images", share=1.0 - text_share, num_images=num_images, **options)
     return (images, text) if text_share else (images,)
+
+
+def trace_of(file: Path | None, *, num_pixels: int, visual_tokens: int, speed: float) -> "Trace | None":
+    """The trace that an option names, if it does."""
+    from chiasm.simulator.traces.lines import TracePicture
+    from chiasm.simulator.traces.trace import read_trace
+
+    if file is None:
+        return None
+    return read_trace(file, TracePicture(pixels=num_pixels, tokens=visual_tokens), speed=speed)
 
 
 def calibration_of(path: Path) -> "Calibration":

@@ -15,6 +15,7 @@ from chiasm.gateway.autoscaling import autoscaling_levels
 from chiasm.gateway.cache_scopes import CacheScopes
 from chiasm.gateway.exchange.ids import RequestIds
 from chiasm.gateway.receipts import ReceiptRing
+from chiasm.gateway.media_keys import MediaKeys
 from chiasm.media.reference import MediaReference
 from chiasm.media.spool import SpoolLease
 from chiasm.observability.logs import log_receipt
@@ -95,6 +96,7 @@ class Gateway:
         """Let a request in, for a block. Raises `RateLimitedError`; entering it, what `Admission.open` raises."""
         return self.admission.open(self.tenants.admit(scope["tenant"]).share)
 
+        self.media_keys = MediaKeys()
     def end(self, endpoint: str, receipt: Receipt, tenant: str, num_streamed_tokens: int = 0) -> None:
         """Record the only ending of a request: counters, receipt, log line, and what its tenant has used.
 

@@ -1,12 +1,12 @@
 """Several fleets with the same requests."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from chiasm.simulator.calibration import Calibration
 from chiasm.simulator.cluster import Cluster
 from chiasm.simulator.run import OnSpan, Policy, simulate
 from chiasm.simulator.summary import Objective, Summary, summarise
-from chiasm.simulator.traffic import Traffic
+from chiasm.simulator.traffic import Request, Traffic
 
 
 def compare(
@@ -15,10 +15,11 @@ def compare(
     calibration: Calibration,
     *,
     policy: Policy = "adaptive",
+    requests: Iterable[Request] | None = None,
     objective: Objective | None = None,
     on_span: Callable[[Cluster], OnSpan | None] = lambda _: None,
 ) -> Iterator[Summary]:
     """Simulate each fleet; a summary comes as soon as it is there. Raises as `simulate` does."""
     for cluster in clusters:
-        outcome = simulate(cluster, traffic, calibration, policy=policy, on_span=on_span(cluster))
+        outcome = simulate(cluster, traffic, calibration, policy=policy, requests=requests, on_span=on_span(cluster))
         yield summarise(outcome, media_threads=calibration.media_threads, objective=objective)

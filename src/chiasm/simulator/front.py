@@ -147,6 +147,7 @@ class Front:
         local = list({one.identity: one for one in local}.values())
         known = [identity for identity, fate in plan.fates.items() if fate == "prefix"]
         num_known = sum(one.num_tokens for one in request.pictures if one.identity in known)
+        num_known += job.known_chars(plan.prefill) // CHARS_PER_TOKEN
         worker, member = self._workers[plan.prefill], self.fleet.get(plan.prefill)
         num_tokens = uncovered_tokens(job, self._known, plan.prefill, known)
         start_s = self._env.now
@@ -206,6 +207,10 @@ class _Clock:
 
 
 def _prefixes(request: Request) -> list[Prefix]:
-    if not request.prefix:
+    """Starts of the prompt that others may have in common with it, the shortest first."""
+    if request.prefix:
+        return [Prefix(request.prefix, 0, tuple(one.identity for one in request.pictures))]
+    if request.pictures:
         return []
-    return [Prefix(request.prefix, 0, tuple(one.identity for one in request.pictures))]
+    num_chars = CHARS_PER_TOKEN * request.block_tokens
+    return [Prefix(name, (place + 1) * num_chars, ()) for place, name in enumerate(request.blocks)]

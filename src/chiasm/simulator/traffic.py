@@ -61,7 +61,12 @@ class Picture(msgspec.Struct, frozen=True):
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
-    """One request. `prefix` names its prompt's start up to the last picture; empty when nobody may share it."""
+    """One request.
+
+    Attributes:
+        prefix: Names its prompt's start up to the last picture; empty when nobody may share it.
+        blocks: Names of the starts of its text in steps of `block_tokens`, where it has no pictures.
+    """
 
     number: int
     at_s: float
@@ -70,6 +75,8 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     output_tokens: int
     pictures: tuple[Picture, ...] = ()
     prefix: str = ""
+    blocks: tuple[str, ...] = ()
+    block_tokens: int = 512
 
     @property
     def prompt_tokens(self) -> int:

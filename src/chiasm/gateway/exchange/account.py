@@ -1,5 +1,6 @@
 """What one request cost: its clock, its counts, and the receipt they come to."""
 
+import time
 from collections.abc import Iterable
 
 from chiasm.observability.receipt import Receipt, Route, Span, StageClock, attribute
@@ -22,6 +23,8 @@ class Account:
         self.clock = StageClock()
         self.usage = _NOTHING
         self.num_items = 0
+        self.media: tuple[MediaSize, ...] = ()
+        self._came_unix_s = time.time()
         self.num_streamed_tokens = 0
 
     def received(self) -> None:
@@ -66,7 +69,9 @@ class Account:
         usage = self.usage
         return Receipt(
             request_id=self._request_id,
-            model=self._model,
+            came_unix_s=self._came_unix_s,
+            media=self.media,
+            model=self.model,
             outcome=outcome,
             ttft_s=self._ttft_s,
             e2e_s=e2e_s,

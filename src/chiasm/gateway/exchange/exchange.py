@@ -139,6 +139,7 @@ class Exchange:
             GenerateRequest(
                 request_id=self._id if index == 0 else f"{self._id}-{index}",
                 prompt=prompt,
+        self._account.media = self._gateway.media_keys.sizes(items)
                 items=items,
                 sampling=plan.sampling,
                 stream=plan.is_stream,

@@ -27,7 +27,8 @@ class DeletionReport(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
         workers: What each of them has deleted; those with an `error` have not said that they did.
         num_spooled: Files with the medium's bytes that requests under way still need; they go with them.
         num_aliases: Callers' names for the medium, or the tenant's names for media, that mean nothing any more.
-        num_receipts: The tenant's, that are gone. Receipts do not say which media they are about.
+        num_receipts: The tenant's, that are gone. Receipts name media by a hash whose secret the gateway alone has.
+        num_downloads: Kept downloads of the medium, or of the tenant, that are gone.
         error: There when not complete.
     """
 

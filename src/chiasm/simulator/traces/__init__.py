@@ -1,0 +1,1 @@
+"""Traffic that was seen: read from files of several forms, checked as what strangers wrote."""
