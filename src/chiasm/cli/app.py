@@ -16,14 +16,14 @@ from chiasm.cli.media import media
 from chiasm.cli.memory import memory
 from chiasm.cli.parity import parity
 from chiasm.cli.plan import plan
-from chiasm.cli.profile import profile
 from chiasm.cli.printing import report_error
+from chiasm.cli.profile import profile
 from chiasm.cli.serve import serve
 from chiasm.cli.simulate import simulate
 from chiasm.cli.tokens import tokens
+from chiasm.cli.trace import trace
 from chiasm.cli.version import version
 from chiasm.cli.worker import worker
-from chiasm.cli.trace import trace
 from chiasm.errors import ChiasmError
 
 _HELP = """Serve vision-language models, and see where the time goes.
@@ -58,11 +58,10 @@ app.add_typer(deploy, name="deploy")
 app.add_typer(keys, name="keys")
 app.add_typer(media, name="media")
 app.add_typer(plan, name="plan")
+app.add_typer(trace, name="trace")
 
 
 def main() -> None:
-app.add_typer(trace, name="trace")
-app.add_typer(plugin, name="plugin")
     """Run the command line. Expected failures are one line and a hint, with status 2 for settings and 1 for others."""
     try:
         app()

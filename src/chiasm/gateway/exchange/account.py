@@ -3,7 +3,7 @@
 import time
 from collections.abc import Iterable
 
-from chiasm.observability.receipt import Receipt, Route, Span, StageClock, attribute
+from chiasm.observability.receipt import MediaSize, Receipt, Route, Span, StageClock, attribute
 from chiasm.protocol.generation import GenerateEvent, RequestFinished, RouteTaken, TokenEvent, Usage
 from chiasm.protocol.media import InlineSource, MediaItem, SpoolSource
 
@@ -16,7 +16,7 @@ class Account:
 
     def __init__(self, request_id: str, model: str) -> None:
         self._request_id = request_id
-        self._model = model
+        self.model = model
         self._dispatched_s = 0.0
         self._ttft_s: float | None = None
         self._route: Route | None = None
