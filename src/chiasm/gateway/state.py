@@ -14,8 +14,8 @@ from chiasm.gateway.aliases import MediaAliases
 from chiasm.gateway.autoscaling import autoscaling_levels
 from chiasm.gateway.cache_scopes import CacheScopes
 from chiasm.gateway.exchange.ids import RequestIds
-from chiasm.gateway.receipts import ReceiptRing
 from chiasm.gateway.media_keys import MediaKeys
+from chiasm.gateway.receipts import ReceiptRing
 from chiasm.media.reference import MediaReference
 from chiasm.media.spool import SpoolLease
 from chiasm.observability.logs import log_receipt
@@ -76,6 +76,7 @@ class Gateway:
         self.aliases = MediaAliases()
         self.scopes = CacheScopes(settings)
         self.ids = RequestIds()
+        self.media_keys = MediaKeys()
         self.interruptions = Interruptions()
         self.metrics = GatewayMetrics(self._levels, self._worker_levels, self._worker_totals)
 
@@ -96,7 +97,6 @@ class Gateway:
         """Let a request in, for a block. Raises `RateLimitedError`; entering it, what `Admission.open` raises."""
         return self.admission.open(self.tenants.admit(scope["tenant"]).share)
 
-        self.media_keys = MediaKeys()
     def end(self, endpoint: str, receipt: Receipt, tenant: str, num_streamed_tokens: int = 0) -> None:
         """Record the only ending of a request: counters, receipt, log line, and what its tenant has used.
 

@@ -129,6 +129,7 @@ class Exchange:
         items = await ingest.collect(plan.references, limits.remaining_s, clock, self._lease)
         assert len(items) == len(plan.references)
         self._media = [(item.format, item.width * item.height) for item in items]
+        self._account.media = self._gateway.media_keys.sizes(items)
         self._gateway.tenants.use(self._scope["tenant"], media_bytes=sum(map(num_bytes_of, items)))
         for alias in plan.aliases:
             self._gateway.aliases.bind(self._scope["tenant"], alias.name, items[alias.item].identity, alias.param)
@@ -139,7 +140,6 @@ class Exchange:
             GenerateRequest(
                 request_id=self._id if index == 0 else f"{self._id}-{index}",
                 prompt=prompt,
-        self._account.media = self._gateway.media_keys.sizes(items)
                 items=items,
                 sampling=plan.sampling,
                 stream=plan.is_stream,

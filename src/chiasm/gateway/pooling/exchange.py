@@ -159,9 +159,9 @@ class PoolingExchange:
 
     def _collected(self, items: Sequence[MediaItem]) -> None:
         self._media = [(item.format, item.width * item.height) for item in items]
+        self._account.media = self._gateway.media_keys.sizes(items)
         self._gateway.tenants.use(self._scope["tenant"], media_bytes=sum(map(num_bytes_of, items)))
 
-        self._account.media = self._gateway.media_keys.sizes(items)
     def _remaining_s(self) -> float:
         assert self._limits is not None, "a request is served within its limits"
         return self._limits.remaining_s
