@@ -153,7 +153,7 @@ class InputTokenizer:
             texts[0], texts[1] if is_pair else None, add_special_tokens=params.add_special_tokens
         )
         tokens = Tokens(_not_empty(tuple(whole.ids), item), tuple(whole.type_ids) if is_pair else None)
-        places = _places(whole) if params.with_offsets else ()
+        places = _places(whole, kept) if params.with_offsets else ()
         return Encoded(self._filled(tokens), is_truncated=kept != lengths, places=places)
 
     def _filled(self, tokens: Tokens) -> Tokens:
@@ -218,10 +218,15 @@ def _copy(encoding: Encoding) -> Encoding:
     return Encoding.merge([encoding], growing_offsets=False)
 
 
-def _places(encoding: Encoding) -> tuple[TokenPlace, ...]:
+def _places(encoding: Encoding, lengths: Sequence[int]) -> tuple[TokenPlace, ...]:
+    """Where tokens stand: texts lie one after the other, with special tokens around them.
+
+    `Encoding.sequence_ids` would say so too, but loses the first text when texts are joined after they were encoded.
+    """
+    texts = iter([text for text, length in enumerate(lengths) for _ in range(length)])
     return tuple(
-        TokenPlace(-1 if text is None else text, start, end)
-        for text, (start, end) in zip(encoding.sequence_ids, encoding.offsets, strict=True)
+        TokenPlace(-1 if is_special else next(texts), start, end)
+        for is_special, (start, end) in zip(encoding.special_tokens_mask, encoding.offsets, strict=True)
     )
 
 
