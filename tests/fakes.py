@@ -196,7 +196,10 @@ class FakeIngest:
     def num_spooled(self, identity):
         return 0
 
-    async def collect(self, references, deadline_s, clock, lease):
+    def forget(self, *, identity=None, tenant=None):
+        return 0
+
+    async def collect(self, references, deadline_s, clock, lease, tenant):
         self.num_open += 1
         self.started.set()
         try:
@@ -208,7 +211,7 @@ class FakeIngest:
         finally:
             self.num_open -= 1
 
-    async def collect_each(self, references, deadline_s, clock, lease):
+    async def collect_each(self, references, deadline_s, clock, lease, tenant):
         self.num_open += 1
         try:
             return [await self._item_or_error(index, reference) for index, reference in enumerate(references)]

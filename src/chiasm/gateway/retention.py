@@ -3,7 +3,7 @@
 import msgspec
 
 from chiasm.gateway.aliases import MAX_ALIASES
-from chiasm.settings import GatewaySettings, Settings
+from chiasm.settings import GatewaySettings, MediaSettings, Settings
 
 _MEDIA = "DELETE /admin/media/{sha256}"
 _TENANT = "DELETE /admin/tenants/{tenant}/cache"
@@ -43,6 +43,7 @@ def _media_and_workers(settings: Settings) -> tuple[Retention, ...]:
             lifetime_s=media.spool_ttl_s,
             bound=f"media.max_spool_bytes = {media.max_spool_bytes}",
         ),
+        *_downloads(media),
         Retention(
             what="embeddings",
             where="memory of workers",
@@ -65,6 +66,21 @@ def _media_and_workers(settings: Settings) -> tuple[Retention, ...]:
             holds="embeddings, keys and values on their way to another worker",
             lifetime_s=settings.transfer.ttl_s,
             bound=f"transfer.max_bytes = {settings.transfer.max_bytes}",
+            deleted_by=_BOTH,
+        ),
+    )
+
+
+def _downloads(media: MediaSettings) -> tuple[Retention, ...]:
+    if media.fetch_cache == "off":
+        return ()
+    return (
+        Retention(
+            what="downloads",
+            where="memory of the gateway",
+            holds="encoded bytes of media that a tenant named by URL",
+            lifetime_s=media.fetch_cache_ttl_s,
+            bound=f"media.fetch_cache_bytes = {media.fetch_cache_bytes}; the longest unused go first",
             deleted_by=_BOTH,
         ),
     )

@@ -50,13 +50,27 @@ class Ingest(Protocol):
         ...
 
     async def collect(
-        self, references: Sequence[MediaReference], deadline_s: float, clock: StageClock, lease: SpoolLease | None
+        self,
+        references: Sequence[MediaReference],
+        deadline_s: float,
+        clock: StageClock,
+        lease: SpoolLease | None,
+        tenant: str,
     ) -> list[MediaItem]:
+    def forget(self, *, identity: str | None = None, tenant: str | None = None) -> int:
+        """Drop kept downloads of a medium or a tenant; returns how many there were."""
+        ...
+
         """Return one checked item per reference, in order. Raises `MediaError`. Safe to cancel."""
         ...
 
     async def collect_each(
-        self, references: Sequence[MediaReference], deadline_s: float, clock: StageClock, lease: SpoolLease | None
+        self,
+        references: Sequence[MediaReference],
+        deadline_s: float,
+        clock: StageClock,
+        lease: SpoolLease | None,
+        tenant: str,
     ) -> list[MediaItem | MediaError]:
         """As `collect`, but a reference that cannot be used comes back as its error."""
         ...

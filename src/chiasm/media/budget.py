@@ -86,13 +86,13 @@ class RequestBudget:
 class EarlySniff:
     """Judges a download by its first bytes: what is no video, or no audio, is not read to its end."""
 
-    def __init__(self, budget: RequestBudget, position: int, require: Callable[[bytearray], object]) -> None:
+    def __init__(self, budget: RequestBudget, position: int, require: Callable[[bytes | bytearray], object]) -> None:
         """`require` raises for first bytes of another kind."""
         self._budget = budget
         self._position = position
         self._require = require
 
-    def __call__(self, prefix: bytearray) -> None:
+    def __call__(self, prefix: bytes | bytearray) -> None:
         """Take note of all bytes so far. Raises `MediaTooLargeError` and `UnsupportedMediaError`."""
         self._budget.take_bytes(self._position, len(prefix))
         if len(prefix) >= SNIFF_BYTES:
@@ -108,7 +108,7 @@ class EarlyLook:
         self._next_look_bytes = 1
         self._is_known = False
 
-    def __call__(self, prefix: bytearray) -> None:
+    def __call__(self, prefix: bytes | bytearray) -> None:
         """Take note of all bytes so far. Raises what `RequestBudget` and `peek_header` raise."""
         self._budget.take_bytes(self._position, len(prefix))
         if self._is_known or len(prefix) < self._next_look_bytes:

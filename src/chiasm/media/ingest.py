@@ -22,6 +22,7 @@ from chiasm.media.fetch.client import HttpFetcher
 from chiasm.media.fetch.files import read_file
 from chiasm.media.fetch.policy import HttpUrl, UrlPolicy
 from chiasm.media.fetch.resolver import Lookup, system_lookup
+from chiasm.media.identity import pixel_identity
 from chiasm.media.inspect import (
     Inspect,
     Inspected,
@@ -111,12 +112,17 @@ class MediaIngest:
         """Files of the spool that hold a medium's bytes for requests under way."""
         return 0 if self._spool is None else self._spool.num_files_of(identity)
 
+    def forget(self, *, identity: str | None = None, tenant: str | None = None) -> int:
+        """Drop the kept downloads of an item or of a tenant; returns how many there were."""
+        return self._fetcher.forget(identity, tenant)
+
     async def collect(
         self,
         references: Sequence[MediaReference],
         deadline_s: float,
         clock: StageClock | None = None,
         lease: SpoolLease | None = None,
+        tenant: str = "",
     ) -> list[MediaItem]:
         """Return one item per reference, in order.
 
@@ -128,6 +134,7 @@ class MediaIngest:
             deadline_s: Seconds that are left of the request's deadline.
             clock: Gets the spans 'fetch' and, inside of it, 'check' for each item that is not a repetition.
             lease: Holds the files of the items; without one, items carry their bytes.
+            tenant: Whose kept downloads may be used, where the settings keep any.
 
         Raises:
             MediaError: One of the tree, with the item's index, its `param` and the cause.
@@ -143,9 +150,11 @@ class MediaIngest:
             if len(wanted) == 1:  # as in most requests, which need no tasks
                 [one] = wanted.values()
                 async with asyncio.timeout(deadline_s):
-                    return [await self._item(one, budget, clock, lease)] * len(references)
+                    return [await self._item(one, budget, clock, lease, tenant)] * len(references)
             async with asyncio.timeout(deadline_s), asyncio.TaskGroup() as group:
-                tasks = {key: group.create_task(self._item(one, budget, clock, lease)) for key, one in wanted.items()}
+                tasks = {
+                    key: group.create_task(self._item(one, budget, clock, lease, tenant)) for key, one in wanted.items()
+                }
         except TimeoutError:
             raise DeadlineExceededError(f"The media of the request took longer than {deadline_s:.3g} s") from None
         except BaseExceptionGroup as failures:
@@ -160,7 +169,7 @@ class MediaIngest:
         try:
             async with asyncio.timeout(deadline_s):
                 with naming_item(0, reference.param):
-                    data, label, found = await self._load(wanted, RequestBudget(self._settings, None, [1]))
+                    data, label, found = await self._load(wanted, RequestBudget(self._settings, None, [1]), "")
         except TimeoutError:
             raise DeadlineExceededError(f"The audio took longer than {deadline_s:.3g} s") from None
         _log_mislabelled(0, label, found)
@@ -173,6 +182,7 @@ class MediaIngest:
         deadline_s: float,
         clock: StageClock | None = None,
         lease: SpoolLease | None = None,
+        tenant: str = "",
     ) -> list[MediaItem | MediaError]:
         """Return one item per reference, in order, or what is wrong with it; one failure ends no other.
 
@@ -195,7 +205,7 @@ class MediaIngest:
 
         async def take(key: _Key, one: _Wanted) -> None:
             try:
-                found[key] = await self._item(one, budget, clock, lease)
+                found[key] = await self._item(one, budget, clock, lease, tenant)
             except MediaError as error:
                 failures[key] = error
 
@@ -252,21 +262,29 @@ class MediaIngest:
         return inspect_picture(data)
 
     async def _item(
-        self, wanted: _Wanted, budget: RequestBudget, clock: StageClock | None, lease: SpoolLease | None
+        self,
+        wanted: _Wanted,
+        budget: RequestBudget,
+        clock: StageClock | None,
+        lease: SpoolLease | None,
+        tenant: str,
     ) -> MediaItem:
         span = nullcontext() if clock is None else clock.stage("fetch", wanted.index)
         with naming_item(wanted.index, wanted.reference.param), span:
-            data, label, found = await self._load(wanted, budget)
+            data, label, found = await self._load(wanted, budget, tenant)
             if clock is not None:
                 clock.add("check", clock.now_s() - found.check_s, clock.now_s(), wanted.index)
             budget.take_bytes(wanted.position, len(data))
             _take(budget, wanted.position, found)
-            source = InlineSource(data) if lease is None else await self._threads.run(lease.hold, found.identity, data)
+            identity = await self._identity(found, data)
+            if isinstance(wanted.source, HttpUrl):
+                self._fetcher.note(tenant, wanted.source, identity)
+            source = InlineSource(data) if lease is None else await self._threads.run(lease.hold, identity, data)
         _log_mislabelled(wanted.index, label, found)
         assert found.kind != "audio"  # refused before it was fetched
         return MediaItem(
             kind=found.kind,
-            identity=found.identity,
+            identity=identity,
             format=found.format,
             width=found.width,
             height=found.height,
@@ -275,7 +293,14 @@ class MediaIngest:
             source=source,
         )
 
-    async def _load(self, wanted: _Wanted, budget: RequestBudget) -> _Loaded:
+    async def _identity(self, found: Inspected, data: bytes) -> str:
+        """The item's name; where that is about pixels, they are decoded now that all limits have been kept."""
+        if self._settings.identity == "bytes" or found.kind != "image":
+            return found.identity
+        name = partial(pixel_identity, settings=self._settings) if self._processes is None else self._processes.name
+        return await self._threads.run(name, data)
+
+    async def _load(self, wanted: _Wanted, budget: RequestBudget, tenant: str) -> _Loaded:
         """The encoded bytes, the media type they are said to be of, and what they are."""
         source, inspect, limit = wanted.source, wanted.inspect, self._settings.max_item_bytes
         if isinstance(source, DataUrl):
@@ -287,7 +312,7 @@ class MediaIngest:
         if isinstance(source, FileUrl):
             data = await self._threads.run(read_file, source.url, self._settings.allowed_root, limit)
             return data, None, await self._threads.run(inspect, data)
-        download = await self._fetcher.fetch(source, _early_look(wanted, budget))
+        download = await self._fetcher.fetch(source, _early_look(wanted, budget), tenant)
         return download.data, download.label, await self._threads.run(inspect, download.data)
 
 

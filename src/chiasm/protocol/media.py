@@ -89,9 +89,9 @@ class LateSource(msgspec.Struct, frozen=True, tag="late"):
 class MediaItem(msgspec.Struct, frozen=True, kw_only=True):
     """One medium of a request, checked and identified by the gateway.
 
-    `identity` is the sha256 of the encoded bytes, of a video of those and its sample; `width` and `height` are pixels
-    after rotation, from the header. Of an animated picture only the first frame is used. `video` is there for videos
-    and for nothing else.
+    `identity` is the sha256 of the encoded bytes or, by a setting, of the pixels; of a video, of bytes and sample.
+    `width` and `height` are pixels after rotation, from the header. Of an animated picture only the first frame is
+    used. `video` is there for videos and for nothing else.
     """
 
     kind: MediaKind = "image"

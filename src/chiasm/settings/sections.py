@@ -65,6 +65,16 @@ class MediaSettings(Section, frozen=True, kw_only=True):
         int, Meta(ge=0, le=20, description="Redirects followed for one item, each judged like a URL of its own.")
     ] = 0
     max_fetches: Annotated[int, Meta(ge=1, description="Downloads under way at once.")] = 32
+    fetch_cache: Annotated[
+        Literal["off", "revalidate", "immutable"],
+        Meta(
+            description="Keep downloads with a strong ETag for the same tenant: never; asking each time whether they "
+            "have changed; or not asking while they are immutable and within their max-age."
+        ),
+    ] = "off"
+    fetch_cache_bytes: Annotated[int, Meta(ge=1, description="Downloads kept at once.")] = 128 * 2**20
+    fetch_cache_entries: Annotated[int, Meta(ge=1, description="Downloads kept at once, whatever their size.")] = 1024
+    fetch_cache_ttl_s: Annotated[float, Meta(gt=0, description="Time after which a kept download goes.")] = 3600.0
     max_items: Annotated[int, Meta(ge=1, description="Media items in one request.")] = 16
     max_item_bytes: Annotated[int, Meta(ge=1, description="Encoded bytes of one item.")] = 20 * 2**20
     max_request_bytes: Annotated[int, Meta(ge=1, description="Encoded bytes of all items of a request.")] = 48 * 2**20
@@ -82,6 +92,12 @@ class MediaSettings(Section, frozen=True, kw_only=True):
     animated: Annotated[
         Literal["first_frame", "refuse"], Meta(description="What to do with animated GIF, WebP and PNG.")
     ] = "first_frame"
+    identity: Annotated[
+        Literal["bytes", "pixels"],
+        Meta(
+            description="What names a picture in caches: its encoded bytes, or its decoded pixels, which takes longer."
+        ),
+    ] = "bytes"
     preparation: Annotated[
         Literal["exact", "fast"],
         Meta(description="Pixels as the model's own processor makes them, or JPEG decoded at a reduced size first."),

@@ -114,6 +114,7 @@ async def test_a_medium_is_deleted_from_everywhere():
         "num_spooled": 1,
         "num_aliases": 0,
         "num_receipts": 0,
+        "num_downloads": 0,
     }  # fmt: skip
 
 

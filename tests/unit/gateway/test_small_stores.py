@@ -6,8 +6,9 @@ from chiasm.errors import InvalidRequestError
 from chiasm.gateway.aliases import MediaAliases
 from chiasm.gateway.cache_scopes import CacheScopes
 from chiasm.gateway.receipts import ReceiptRing
+from chiasm.gateway.retention import retention_of
 from chiasm.observability.receipt import Receipt
-from chiasm.settings import GatewaySettings
+from chiasm.settings import GatewaySettings, MediaSettings, Settings
 from chiasm.tenancy.keys import ANONYMOUS
 
 
@@ -70,3 +71,10 @@ def test_the_names_longest_unused_are_forgotten():
     aliases.bind("t", "b", "11", "/p")
     with pytest.raises(InvalidRequestError):
         aliases.bind("t", "c", "11", "/p")
+
+
+def test_kept_downloads_are_listed_where_there_may_be_some():
+    off, on = Settings(), Settings(media=MediaSettings(fetch_cache="revalidate", fetch_cache_ttl_s=60.0))
+    assert "downloads" not in {one.what for one in retention_of(off)}
+    [downloads] = [one for one in retention_of(on) if one.what == "downloads"]
+    assert (downloads.lifetime_s, len(downloads.deleted_by)) == (60.0, 2)

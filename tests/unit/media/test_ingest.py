@@ -13,7 +13,7 @@ from chiasm.errors import (
     MediaTooLargeError,
     UnsupportedMediaError,
 )
-from chiasm.media.fetch.client import Download
+from chiasm.media.fetch.cache import Download
 from chiasm.media.ingest import MediaIngest, MediaReference
 from chiasm.observability.receipt import StageClock
 from chiasm.protocol.media import MediaItem
@@ -36,7 +36,7 @@ class Web:
         self.cancelled = []
         self.two_asked = asyncio.Event()
 
-    async def fetch(self, url, watch):
+    async def fetch(self, url, watch, tenant):
         self.asked.append(url.target)
         if len(self.asked) == 2:
             self.two_asked.set()
@@ -51,6 +51,9 @@ class Web:
         except asyncio.CancelledError:
             self.cancelled.append(url.target)
             raise
+
+    def note(self, tenant, url, identity):
+        pass
 
     async def aclose(self):
         pass

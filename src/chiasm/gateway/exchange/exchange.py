@@ -126,7 +126,7 @@ class Exchange:
         self._account.num_items = len(plan.references)
         ingest, clock = self._gateway.ingest, self._account.clock
         self._lease = ingest.lease()
-        items = await ingest.collect(plan.references, limits.remaining_s, clock, self._lease)
+        items = await ingest.collect(plan.references, limits.remaining_s, clock, self._lease, self._scope["tenant"])
         assert len(items) == len(plan.references)
         self._media = [(item.format, item.width * item.height) for item in items]
         self._account.media = self._gateway.media_keys.sizes(items)

@@ -134,14 +134,16 @@ class PoolingExchange:
     async def collect(self, references: Sequence[MediaReference]) -> list[MediaItem]:
         """See `Services`."""
         ingest, lease = self._begin_collecting(references)
-        items = await ingest.collect(references, self._remaining_s(), self._account.clock, lease)
+        items = await ingest.collect(references, self._remaining_s(), self._account.clock, lease, self._scope["tenant"])
         self._collected(items)
         return items
 
     async def collect_each(self, references: Sequence[MediaReference]) -> list[MediaItem | MediaError]:
         """See `Services`."""
         ingest, lease = self._begin_collecting(references)
-        items = await ingest.collect_each(references, self._remaining_s(), self._account.clock, lease)
+        items = await ingest.collect_each(
+            references, self._remaining_s(), self._account.clock, lease, self._scope["tenant"]
+        )
         self._collected([one for one in items if isinstance(one, MediaItem)])
         return items
 

@@ -37,6 +37,7 @@ class DeletionReport(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     num_spooled: int
     num_aliases: int
     num_receipts: int
+    num_downloads: int
     error: ErrorDetail | msgspec.UnsetType = msgspec.UNSET
 
 
@@ -57,7 +58,12 @@ class AdminRoutes:
         num_aliases = self._gateway.aliases.forget_identity(identity)
         num_spooled = self._gateway.ingest.num_spooled(identity)
         here = DeletionReport(
-            complete=False, workers=(), num_spooled=num_spooled, num_aliases=num_aliases, num_receipts=0
+            complete=False,
+            workers=(),
+            num_spooled=num_spooled,
+            num_aliases=num_aliases,
+            num_receipts=0,
+            num_downloads=self._gateway.ingest.forget(identity=identity),
         )
         return await self._delete(Deletion(identity=identity), here)
 
@@ -72,6 +78,7 @@ class AdminRoutes:
             num_spooled=0,
             num_aliases=gateway.aliases.forget_tenant(tenant),
             num_receipts=gateway.receipts.forget_tenant(tenant),
+            num_downloads=gateway.ingest.forget(tenant=tenant),
         )
         return await self._delete(deletion, here)
 

@@ -1,6 +1,7 @@
 """Downloads: one GET per item and hop, to a checked address, within one deadline and one size."""
 
 import asyncio
+import time
 from collections.abc import Callable
 
 import msgspec
@@ -9,6 +10,7 @@ from aiohttp import ClientError, ClientResponse, ClientSession, ClientTimeout, D
 
 from chiasm import __version__
 from chiasm.errors import MediaFetchError, MediaRefusedError, MediaTooLargeError
+from chiasm.media.fetch.cache import Download, FetchCache, Kept
 from chiasm.media.fetch.policy import HttpUrl, UrlPolicy
 from chiasm.media.fetch.resolver import CheckedResolver, Lookup, system_lookup
 from chiasm.settings import MediaSettings
@@ -19,13 +21,8 @@ _HEADERS = {
     "User-Agent": f"chiasm/{__version__}",
 }
 _REDIRECTS = (301, 302, 303, 307, 308)
-
-
-class Download(msgspec.Struct, frozen=True):
-    """The body of an answer and the media type it claims."""
-
-    data: bytes
-    label: str
+_NOT_MODIFIED = 304
+Watch = Callable[[bytes | bytearray], None]
 
 
 class _Hop(msgspec.Struct, frozen=True):
@@ -55,16 +52,18 @@ class HttpFetcher:
     def __init__(self, settings: MediaSettings, policy: UrlPolicy, lookup: Lookup = system_lookup) -> None:
         self._settings = settings
         self._policy = policy
-        self._lookup = lookup
+        self._resolver = CheckedResolver(policy.is_private_allowed, lookup)
+        self._cache = None if settings.fetch_cache == "off" else FetchCache(settings)
         self._slots = asyncio.Semaphore(settings.max_fetches)
         self._session: ClientSession | None = None
 
-    async def fetch(self, url: HttpUrl, watch: Callable[[bytearray], None]) -> Download:
+    async def fetch(self, url: HttpUrl, watch: Watch, tenant: str = "") -> Download:
         """Return the body behind a URL. The setting's time limit includes waiting for a free slot.
 
         Args:
             url: From `UrlPolicy.check`.
             watch: Called with all bytes so far whenever more have come; what it raises ends the download.
+            tenant: Whose kept downloads may be used.
 
         Raises:
             MediaFetchError: No answer, another status than 200, cut off, or too slow.
@@ -74,35 +73,78 @@ class HttpFetcher:
         limit_s = self._settings.fetch_timeout_s
         try:
             async with asyncio.timeout(limit_s), self._slots:
-                return await self._get(url, watch)
+                if self._cache is None:
+                    return await self._get(url, watch)
+                return await self._get_with(self._cache, url, watch, tenant)
         except TimeoutError:
             raise MediaFetchError(f"{url.origin} did not deliver within {limit_s:.3g} s") from None
         except (ClientError, OSError) as error:
             # One text for refused, reset, unknown host, bad TLS and bad HTTP: it must not tell what listens where.
             raise MediaFetchError(f"{url.origin} gave no usable answer") from error
 
+    def note(self, tenant: str, url: HttpUrl, identity: str) -> None:
+        """Note which item was made of a download, should it have been kept."""
+        if self._cache is not None:
+            self._cache.note(tenant, url, identity)
+
+    def forget(self, identity: str | None, tenant: str | None) -> int:
+        """Drop the kept downloads of an item or of a tenant; returns how many there were."""
+        if self._cache is None:
+            return 0
+        num_of_item = 0 if identity is None else self._cache.forget_identity(identity)
+        return num_of_item + (0 if tenant is None else self._cache.forget_tenant(tenant))
+
     async def aclose(self) -> None:
         """Close all connections."""
         if self._session is not None:
             await self._session.close()
+        await self._resolver.close()
 
-    async def _get(self, url: HttpUrl, watch: Callable[[bytearray], None]) -> Download:
+    async def _get_with(self, cache: FetchCache, url: HttpUrl, watch: Watch, tenant: str) -> Download:
+        """Get it, or use what is kept: only of a host whose addresses may be dialled now, and within today's limits."""
+        kept = cache.find(tenant, url, time.monotonic())
+        if kept is not None and kept.fresh_until_s > time.monotonic():
+            await self._resolver.resolve(url.host, url.port)
+            return self._checked(kept, watch)
         hop = _Hop(url, url)
+        async with await self._answer(hop, {} if kept is None else {"If-None-Match": kept.tag}) as response:
+            if kept is not None and response.status == _NOT_MODIFIED:
+                if not cache.confirm(kept, response.headers, time.monotonic()):
+                    raise MediaFetchError(f"{url.origin} confirmed another version than it was asked about")
+                return self._checked(kept, watch)
+            following = self._next(hop, response)
+            if following is None:
+                download = await self._download(hop, response, watch)
+                cache.keep(tenant, url, download, response.headers, time.monotonic())
+                return download
+        return await self._follow(following, watch)  # where a URL leads may change: that is not kept
+
+    def _checked(self, kept: Kept, watch: Watch) -> Download:
+        self._check_size(len(kept.download.data))
+        watch(kept.download.data)
+        return kept.download
+
+    async def _get(self, url: HttpUrl, watch: Watch) -> Download:
+        return await self._follow(_Hop(url, url), watch)
+
+    async def _follow(self, hop: _Hop, watch: Watch) -> Download:
         while True:
-            async with await self._answer(hop) as response:
+            async with await self._answer(hop, {}) as response:
                 following = self._next(hop, response)
                 if following is None:
-                    self._check_head(hop, response)
-                    data = await self._body(response, watch)
-                    return Download(bytes(data), response.content_type)
+                    return await self._download(hop, response, watch)
             hop = following
 
-    async def _answer(self, hop: _Hop) -> ClientResponse:
+    async def _download(self, hop: _Hop, response: ClientResponse, watch: Watch) -> Download:
+        self._check_head(hop, response)
+        return Download(bytes(await self._body(response, watch)), response.content_type)
+
+    async def _answer(self, hop: _Hop, headers: dict[str, str]) -> ClientResponse:
         if self._session is None:
             self._session = self._new_session()
         target = yarl.URL(hop.url.origin + hop.url.target, encoded=True)  # encoded: signatures cover the exact text
         try:
-            return await self._session.get(target, allow_redirects=False)
+            return await self._session.get(target, allow_redirects=False, headers=headers)
         except MediaRefusedError:  # by the resolver, which names the host
             if hop.num_redirects:
                 raise hop.forbidden() from None
@@ -139,7 +181,7 @@ class HttpFetcher:
         if response.content_length is not None:
             self._check_size(response.content_length)
 
-    async def _body(self, response: ClientResponse, watch: Callable[[bytearray], None]) -> bytearray:
+    async def _body(self, response: ClientResponse, watch: Watch) -> bytearray:
         data = bytearray()
         async for chunk in response.content.iter_any():
             data += chunk
@@ -154,7 +196,7 @@ class HttpFetcher:
 
     def _new_session(self) -> ClientSession:
         connector = TCPConnector(
-            resolver=CheckedResolver(self._policy.is_private_allowed, self._lookup),
+            resolver=self._resolver,
             use_dns_cache=False,
             limit=self._settings.max_fetches,
         )

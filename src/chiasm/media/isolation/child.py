@@ -13,8 +13,21 @@ from numpy.typing import NDArray
 
 from chiasm.errors import MediaDecodeError, MediaError, MediaTooLargeError, TransferError
 from chiasm.media.audio.header import AudioHeader
+from chiasm.media.identity import pixel_identity
 from chiasm.media.inspect import VideoFacts, read_audio_facts, read_video_facts
-from chiasm.media.isolation.wire import ArrayHead, Done, Failed, Job, Link, Look, Ready, Taken, bytes_of
+from chiasm.media.isolation.wire import (
+    ArrayHead,
+    Done,
+    Failed,
+    Job,
+    Link,
+    Look,
+    Named,
+    NamePixels,
+    Ready,
+    Taken,
+    bytes_of,
+)
 from chiasm.media.picture.header import Header, read_header
 from chiasm.media.prepare.medium import prepare_medium
 from chiasm.media.sources import read_source
@@ -40,7 +53,7 @@ def _serve(link: Link) -> None:
     link.send(Ready())
     decoder = _Decoder(settings)
     while True:
-        job = link.receive(Job | Look)  # type: ignore[arg-type]  # a union is no type to mypy
+        job = link.receive(Job | Look | NamePixels)  # type: ignore[arg-type]  # a union is no type to mypy
         preparer = link.receive_bytes(job.num_preparer_bytes if isinstance(job, Job) else 0)
         data = link.receive_bytes(job.num_data_bytes)
         # The owner kills a process that is late. Should the owner be gone, the alarm does: its default action works
@@ -66,11 +79,13 @@ class _Decoder:
         self._preparer: ImagePreparer | None = None
 
     def reply(
-        self, job: Job | Look, pickled: bytearray, data: bytearray
-    ) -> tuple[Done | Facts | Failed, list[NDArray[np.generic]]]:
+        self, job: Job | Look | NamePixels, pickled: bytearray, data: bytearray
+    ) -> tuple[Done | Facts | Named | Failed, list[NDArray[np.generic]]]:
         try:
             if isinstance(job, Look):
                 return self._facts(job, bytes(data)), []
+            if isinstance(job, NamePixels):
+                return Named(pixel_identity(bytes(data), self._settings)), []
             return self._done(job, bytes(pickled), bytes(data))
         except (MediaError, TransferError) as error:
             return _failed(error), []

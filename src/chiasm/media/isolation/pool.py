@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from chiasm.errors import EngineError, MediaDecodeError, MediaError, TransferError, error_class
 from chiasm.media.audio.header import AudioHeader
 from chiasm.media.inspect import VideoFacts
-from chiasm.media.isolation.wire import Done, Failed, Job, Link, Look, Ready, Taken, num_array_bytes
+from chiasm.media.isolation.wire import Done, Failed, Job, Link, Look, Named, NamePixels, Ready, Taken, num_array_bytes
 from chiasm.media.picture.header import Header
 from chiasm.media.prepare.base import ImagePreparer, PreparedImage
 from chiasm.media.prepare.items import plan_of
@@ -31,7 +31,7 @@ _START_TIMEOUT_S = 60.0
 _EXIT_TIMEOUT_S = 10.0
 _BROKEN = (TimeoutError, EOFError, OSError, ValueError)
 """What a process does that must be replaced."""
-_Reply = TypeVar("_Reply", Done, VideoFacts, AudioHeader, Header)
+_Reply = TypeVar("_Reply", Done, VideoFacts, AudioHeader, Header, Named)
 _PROGRAM = (
     "import sys; sys.path[:] = sys.argv[2:]; from chiasm.media.isolation.child import main; main(int(sys.argv[1]))"
 )
@@ -65,7 +65,7 @@ class DecoderProcess:
         """Whether it still runs."""
         return self._process.poll() is None
 
-    def hand_over(self, job: Job | Look, parts: Sequence[bytes]) -> None:
+    def hand_over(self, job: Job | Look | NamePixels, parts: Sequence[bytes]) -> None:
         """Wait until it has started, give it a picture and return when it has taken it.
 
         Raises:
@@ -156,6 +156,10 @@ class ProcessPool:
         """Read the headers of a piece of audio in one of the processes. Raises as `decode`, of these bytes."""
         return self._answer(Look("audio", len(data)), (data,), AudioHeader)[0]
 
+    def name(self, data: bytes) -> str:
+        """Decode a picture in one of the processes and name its pixels. Raises as `decode`, of these bytes."""
+        return self._answer(NamePixels(len(data)), (data,), Named)[0].identity
+
     def close(self) -> None:
         """End idle processes now and the others after what they are at."""
         with self._lock:
@@ -165,7 +169,7 @@ class ProcessPool:
             process.stop()
 
     def _answer(
-        self, job: Job | Look, parts: Sequence[bytes], kind: type[_Reply]
+        self, job: Job | Look | NamePixels, parts: Sequence[bytes], kind: type[_Reply]
     ) -> tuple[_Reply, list[NDArray[np.generic]]]:
         process = self._handed_over(job, parts)
         try:
@@ -177,7 +181,7 @@ class ProcessPool:
             raise _rebuilt(reply)
         return reply, arrays
 
-    def _handed_over(self, job: Job | Look, parts: Sequence[bytes]) -> DecoderProcess:
+    def _handed_over(self, job: Job | Look | NamePixels, parts: Sequence[bytes]) -> DecoderProcess:
         """Return a process that has taken the picture.
 
         One that ended while idle may look alive for a moment, so only taking the picture proves that a process lives;

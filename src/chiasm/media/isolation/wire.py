@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from chiasm.media.prepare.medium import Announced
 from chiasm.media.video.sampling import SamplingRule
-from chiasm.protocol.media import SpoolSource
+from chiasm.protocol.media import Sha256Hex, SpoolSource
 
 _LENGTH_BYTES = 4
 _MAX_HEAD_BYTES = 64 * 1024
@@ -41,6 +41,18 @@ class Look(msgspec.Struct, frozen=True, tag="look"):
     kind: Literal["image", "video", "audio"]
     num_data_bytes: int
     rule: SamplingRule = SamplingRule()
+
+
+class NamePixels(msgspec.Struct, frozen=True, tag="name_pixels"):
+    """A picture whose pixels are to be named. Followed by the encoded bytes."""
+
+    num_data_bytes: int
+
+
+class Named(msgspec.Struct, frozen=True, tag="named"):
+    """The name of a picture's pixels."""
+
+    identity: Sha256Hex
 
 
 class Taken(msgspec.Struct, frozen=True, tag="taken"):
