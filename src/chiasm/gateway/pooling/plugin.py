@@ -49,7 +49,9 @@ class ProcessorCall:
 
         request, processor = self._request, self._processor
         try:
-            answer = await run(processor, request.data, request.params(), "", engine, asyncio.to_thread)
+            answer = await run(
+                processor, request.data, request.params(), "", engine, asyncio.to_thread, services.collect_each
+            )
         except PluginError as error:
             LOGGER.error("The processor %s failed", processor.name, exc_info=error.__cause__)
             raise

@@ -11,7 +11,9 @@ from typing import Any, ClassVar, TypeVar, cast
 
 import msgspec
 
-from chiasm.errors import ChiasmError, PluginError
+from chiasm.errors import ChiasmError, MediaError, PluginError, UnsupportedFeatureError
+from chiasm.media.reference import MediaReference
+from chiasm.protocol.media import MediaItem
 from chiasm.protocol.openai.faults import request_fault
 from chiasm.protocol.pooling.work import PoolingInfo, PoolingTask, PoolInput, PoolOutput, PoolParams
 
@@ -19,12 +21,16 @@ Kind = TypeVar("Kind", bound=msgspec.Struct)
 
 
 class RequestContext:
-    """Belongs to one request. `state` is whatever `pre` leaves for `post`."""
+    """Belongs to one request. `state` is whatever `pre` leaves for `post`.
 
-    __slots__ = ("__weakref__", "request_id", "state")
+    `media` has for each picture that `IOProcessor.media` named the checked item, or what is wrong with it.
+    """
+
+    __slots__ = ("__weakref__", "media", "request_id", "state")
 
     def __init__(self, request_id: str) -> None:
         self.request_id = request_id
+        self.media: Sequence[MediaItem | MediaError] = ()
         self.state: Any = None
 
 
@@ -56,6 +62,10 @@ class IOProcessor(ABC):
         """Add what this processor wants to what the caller asked for."""
         return params
 
+    def media(self, request: Any) -> Sequence[MediaReference]:
+        """Name the pictures that what `parse` returned asks about: they are fetched and checked before `pre`."""
+        return ()
+
     @abstractmethod
     def pre(self, request: Any, context: RequestContext) -> ProcessorWork:
         """Make the engine's inputs of what `parse` returned."""
@@ -67,14 +77,22 @@ class IOProcessor(ABC):
 
 Engine = Callable[[PoolingTask, tuple[PoolInput, ...], PoolParams], Awaitable[Sequence[PoolOutput]]]
 """Computes inputs for one request."""
+Collect = Callable[[Sequence[MediaReference]], Awaitable[Sequence[MediaItem | MediaError]]]
+"""Fetches and checks pictures for one request; one that cannot be used comes back as its error."""
 OnThread = Callable[..., Awaitable[Any]]
 """Calls a function with arguments away from the event loop; `asyncio.to_thread`."""
 
 
 async def run(
-    processor: IOProcessor, data: object, params: PoolParams, request_id: str, engine: Engine, on_thread: OnThread
+    processor: IOProcessor,
+    data: object,
+    params: PoolParams,
+    request_id: str,
+    engine: Engine,
+    on_thread: OnThread,
+    collect: Collect | None = None,
 ) -> object:
-    """Serve one request from raw data to the answer.
+    """Serve one request from raw data to the answer. Without `collect`, processors that name pictures are refused.
 
     Raises:
         RequestError: The processor or the engine refuses it.
@@ -82,18 +100,23 @@ async def run(
     """
     context = RequestContext(request_id)
     try:
-        request = await _step(processor, on_thread, processor.parse, data)
-        merged = processor.merge_params(params)
-        work = await _step(processor, on_thread, processor.pre, request, context)
+        request = await on_thread(guarded, processor, processor.parse, data)
+        merged = guarded(processor, processor.merge_params, params)
+        if references := guarded(processor, processor.media, request):
+            if collect is None:
+                raise UnsupportedFeatureError(f"The processor '{processor.name}' cannot have pictures fetched here")
+            context.media = await collect(references)
+        work = await on_thread(guarded, processor, processor.pre, request, context)
         outputs = await engine(work.task, work.inputs, merged)
-        return await _step(processor, on_thread, processor.post, outputs, context)
+        return await on_thread(guarded, processor, processor.post, outputs, context)
     finally:
-        context.state = None
+        context.state, context.media = None, ()
 
 
-async def _step(processor: IOProcessor, on_thread: OnThread, step: Callable[..., Any], *arguments: object) -> Any:
+def guarded(processor: IOProcessor, step: Callable[..., Any], *arguments: object) -> Any:
+    """Call one of a processor's methods. Raises what it raises of Chiasm's errors, `PluginError` for anything else."""
     try:
-        return await on_thread(step, *arguments)
+        return step(*arguments)
     except ChiasmError:
         raise
     except Exception as error:

@@ -15,6 +15,7 @@ GROUP = "chiasm.io_processors"
 _SHIPPED = {
     "reranker": ("chiasm.pooling.io.reranker", "Reranker"),
     "absa": ("chiasm.pooling.io.absa", "AspectSentiment"),
+    "image_ranker": ("chiasm.pooling.io.image_ranker", "ImageRanker"),
 }
 
 

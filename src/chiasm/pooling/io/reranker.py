@@ -34,7 +34,7 @@ class Reranker(IOProcessor):
 
     def __init__(self, info: PoolingInfo) -> None:
         super().__init__(info)
-        if "score" not in info.tasks:
+        if "score" not in info.tasks or info.scorer == "image_ranker":
             raise UnsupportedModelError("The processor 'reranker' needs a model that scores pairs")
 
     def parse(self, data: object) -> RerankData:

@@ -7,7 +7,14 @@ import weakref
 import numpy as np
 import pytest
 
-from chiasm.errors import EngineStepError, InvalidRequestError, PluginError
+from chiasm.errors import (
+    EngineStepError,
+    InvalidRequestError,
+    MediaDecodeError,
+    PluginError,
+    UnsupportedFeatureError,
+)
+from chiasm.media.reference import MediaReference
 from chiasm.pooling.io.base import IOProcessor, ProcessorWork, run
 from chiasm.protocol.pooling.work import PoolingInfo, PoolOutput, PoolParams, TextInput
 from tests.conditions import until
@@ -54,9 +61,13 @@ class Processor(IOProcessor):
             raise data.get("error", ValueError("a bug"))
 
     async def num_alive(self):
-        await asyncio.sleep(0)  # the loop lets go of the task that it has just woken somebody for
-        gc.collect()
-        return len(self.states) + sum(context() is not None for context in self.contexts)
+        """What is left: the loop and its threads let go of a call a moment after they have answered it."""
+        for _ in range(20):
+            await asyncio.sleep(0.01)
+            gc.collect()
+            if not (alive := len(self.states) + sum(context() is not None for context in self.contexts)):
+                break
+        return alive
 
 
 async def engine(task, inputs, params):
@@ -143,3 +154,26 @@ async def test_one_in_ten_failing_and_some_cancelled_leave_nothing():
     assert sum(isinstance(end, asyncio.CancelledError) for end in ended) == len(tasks[3::7])
     del ended, tasks, task
     assert await processor.num_alive() == 0
+
+
+async def test_pictures_that_a_processor_names_are_there_before_it_makes_inputs():
+    seen = []
+
+    class Looking(Processor):
+        def media(self, request):
+            return [MediaReference("image", url, "/data") for url in request["pictures"]]
+
+        def pre(self, request, context):
+            seen.append(context.media)
+            return super().pre(request, context)
+
+    async def collect(references):
+        return [MediaDecodeError(one.url) for one in references]
+
+    processor, data = Looking(), {"texts": ["a"], "pictures": ["u", "v"]}
+    await run(processor, data, PoolParams(), "r", engine, asyncio.to_thread, collect)
+    assert [error.message for error in seen[0]] == ["u", "v"]
+    with pytest.raises(UnsupportedFeatureError):
+        await run(processor, data, PoolParams(), "r", engine, asyncio.to_thread)
+    await run(processor, data | {"pictures": []}, PoolParams(), "r", engine, asyncio.to_thread)
+    assert seen[1] == ()
