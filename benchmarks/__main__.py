@@ -8,7 +8,7 @@ COMMANDS = {
     "ec_transfer": "handing an embedding to another process",
     "engine": "embedded engine against transformers and vLLM",
     "engine_floor": "where a decode step's time goes, against the memory's speed",
-    "epd_grid": "topologies on equal resources, over images, visual tokens, output and load",
+    "topologies": "text beside pictures, repeated pictures, forwarding and stages; the grid is `chiasm bench grid`",
     "gateway_alone": "the gateway beside other fronts, before a worker that answers at once",
     "gateway_tax": "what HTTP adds to the engine",
     "media": "decoding and preparing pictures against Pillow with transformers, and OpenCV",
@@ -21,6 +21,7 @@ COMMANDS = {
     "soak": "requests without end, with faults and clients that leave",
     "vllm_ec": "handing an embedding from one vLLM server to another, against vLLM's example connector",
     "vllm_failures": "embeddings that go wrong between vLLM servers, with vLLM's example connector and Chiasm's",
+    "vllm_topologies": "Chiasm over vLLM servers against one vLLM server, same cores, pictures nobody has seen",
     "load_generator": "chiasm bench against a server of known delays, and what a request costs it",
     "render": "write docs/performance.md from the results",
 }

@@ -7,6 +7,7 @@ what bounds it when it has a core for itself; and the same load from aiohttp's c
 
 import argparse
 import asyncio
+import itertools
 import json
 import resource
 import subprocess
@@ -18,8 +19,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import aiohttp
+
 from benchmarks import machine
-from benchmarks.open_loop import run_schedule
 from chiasm.bench.cell import Bench, LoadSpec, Watcher
 from chiasm.bench.client.results import read_records
 from chiasm.bench.metrics.tpot import tpot_s
@@ -27,7 +29,7 @@ from chiasm.bench.metrics.ttft import ttft_s, wire_ttft_s
 from chiasm.bench.statistics.distribution import distribution
 from chiasm.bench.target import parse_target
 from chiasm.bench.workload.bodies import BodyMaker, Dialect
-from chiasm.bench.workload.classes import RequestClass
+from chiasm.bench.workload.classes import PATHS, RequestClass
 
 RESULTS = Path(__file__).parent / "results"
 ALLOWED_SHARE, ALLOWED_MS = 0.01, 0.3
@@ -141,9 +143,25 @@ def aiohttp_cost(count: int, rate_per_s: float) -> float:
     bodies = [maker.make(kind, index) for index in range(count)]
     with delay_server(1, 0, 8) as address:
         before = resource.getrusage(resource.RUSAGE_SELF)
-        asyncio.run(run_schedule(address, bodies, [index / rate_per_s for index in range(count)], 60))
+        asyncio.run(_with_aiohttp(address, bodies, 1 / rate_per_s))
         after = resource.getrusage(resource.RUSAGE_SELF)
     return 1e3 * (after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime) / count
+
+
+async def _with_aiohttp(address: str, bodies: list[bytes], gap_s: float) -> None:
+    """Send bodies at even times and look for text in what comes back."""
+    path, headers = f"{address}{PATHS['chat']}", {"Content-Type": "application/json"}
+    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
+        start_s = time.perf_counter()
+
+        async def one(number: int, body: bytes) -> int:
+            await asyncio.sleep(max(0.0, start_s + number * gap_s - time.perf_counter()))
+            async with session.post(path, data=body, headers=headers) as response:
+                lines = [line[6:] async for line in response.content if line.startswith(b"data: {")]
+            choices = [json.loads(line)["choices"] for line in lines]
+            return sum(bool(one and one[0].get("delta", {}).get("content")) for one in choices)
+
+        await asyncio.gather(*itertools.starmap(one, enumerate(bodies)))
 
 
 def own_cost(count: int, rate_per_s: float) -> float:

@@ -5,6 +5,9 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.epd import tables
+from chiasm.bench.grid.report.data import Report, read_report
+from chiasm.bench.grid.report.files import DATA
+from chiasm.bench.grid.report.markdown import markdown_of
 
 RESULTS = Path(__file__).parent / "results"
 PAGE = Path(__file__).parents[1] / "docs/performance.md"
@@ -230,10 +233,8 @@ def soak_section(result: dict[str, Any]) -> str:
 
 
 def topologies_section(result: dict[str, Any]) -> str:
-    """The grid of topologies, or one of the questions beside it."""
-    title, table = tables.SCENARIOS.get(
-        result.get("scenario", ""), ("Topologies on equal resources", tables.grid_table)
-    )
+    """One of the questions about topologies."""
+    title, table = tables.SCENARIOS[result["scenario"]]
     return f"## {title}\n\n{conditions(result['machine'])}\n{table(result)}"
 
 
@@ -241,7 +242,7 @@ def section(result: dict[str, Any]) -> str:
     """Choose by what the file holds."""
     if "unexplained" in result:
         return soak_section(result)
-    if "scenario" in result or isinstance(result.get("summary"), list):
+    if "scenario" in result:
         return topologies_section(result)
     if "fronts" in result:
         return fronts_section(result)
@@ -252,9 +253,21 @@ def section(result: dict[str, Any]) -> str:
     return gateway_section(result) if "streams" in result else engine_section(result)
 
 
-def page(results: list[dict[str, Any]]) -> str:
+def grid_section(report: Report, folder: str) -> str:
+    """A grid without the table of all its cells, which is in its folder."""
+    where = f"All cells, and heat maps: `benchmarks/results/grids/{folder}`.\n"
+    return f"{markdown_of(report, 2, has_cells=False)}\n{where}"
+
+
+def page(results: list[dict[str, Any]], grids: dict[str, Report]) -> str:
     """The whole page."""
-    return "\n".join([INTRODUCTION, *map(section, results)])
+    sections = [grid_section(report, folder) for folder, report in grids.items()]
+    return "\n".join([INTRODUCTION, *map(section, results), *sections])
+
+
+def load_grids(folder: Path = RESULTS / "grids") -> dict[str, Report]:
+    """The reports of `chiasm bench grid`, by the name of their folder."""
+    return {path.parent.name: read_report(path) for path in sorted(folder.glob(f"*/{DATA}"))}
 
 
 def load_results(folder: Path = RESULTS) -> list[dict[str, Any]]:
@@ -265,5 +278,5 @@ def load_results(folder: Path = RESULTS) -> list[dict[str, Any]]:
 
 def main(_argv: list[str]) -> None:
     """Write the page."""
-    PAGE.write_text(page(load_results()))
+    PAGE.write_text(page(load_results(), load_grids()))
     print(f"written: docs/{PAGE.name}")

@@ -3,6 +3,11 @@ import json
 import pytest
 
 from benchmarks import render
+from chiasm.bench.grid.journal import Journal
+from chiasm.bench.grid.report.data import make_report
+from chiasm.bench.grid.report.files import write_report
+from chiasm.bench.machine import describe_machine
+from tests.unit.bench.grid.runs import GRID, runs
 
 MACHINE = {
     "date": "2026-01-01 00:00 UTC",
@@ -57,7 +62,7 @@ def test_only_the_newest_file_of_a_name_counts(tmp_path):
 
 
 def test_the_page_is_what_the_results_say():
-    assert render.PAGE.read_text() == render.page(render.load_results())
+    assert render.PAGE.read_text() == render.page(render.load_results(), render.load_grids())
 
 
 def test_fronts_are_shown_with_their_targets():
@@ -71,17 +76,13 @@ def test_fronts_are_shown_with_their_targets():
     assert "Chiasm 25,600" in page
 
 
-def test_topologies_are_compared_request_by_request():
-    ratio = {"ratio": 0.9, "low": 0.85, "high": 0.95, "pairs": 10}
-    figures = {"agg": 0.1, "e-pd": 0.2, "auto": 0.09}
-    auto = {"best fixed": "agg", "against best": ratio, "against agg": ratio}
-    entry = {
-        "cell": "2 images",
-        "means": {"first_token_s": figures, "end_s": figures},
-        "errors": {"agg": 0, "e-pd": 1, "auto": 0},
-        "auto": {"first_token_s": auto, "end_s": auto},
-    }
-    shown = render.section({"machine": MACHINE, "summary": [entry], "rows": []})
-    assert (
-        "| 2 images | first token | 100 ms | 200 ms | 90 ms | 0.90 (0.85-0.95) of agg | 0.90 (0.85-0.95) | 1 |" in shown
-    )
+def test_a_grid_is_shown_without_the_table_of_all_its_cells(tmp_path):
+    journal = Journal(tmp_path / "runs.jsonl", GRID, resume=False)
+    journal.add(*runs(0.2, 0.4, 0.1))
+    folder = tmp_path / "grids" / "2026-01-01-two-workers"
+    folder.mkdir(parents=True)
+    write_report(folder, make_report(GRID, journal, describe_machine(), "chiasm bench grid"))
+    shown = render.page([], render.load_grids(tmp_path / "grids"))
+    assert "| auto | TTFT | 1 | 0 | 0 | 0 |" in shown
+    assert "`benchmarks/results/grids/2026-01-01-two-workers`" in shown
+    assert "All cells, mean ms" not in shown

@@ -1,0 +1,38 @@
+"""Ratios of pairs with their intervals, and what they say about a limit."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Pair = tuple[float, float]
+Samples = NDArray[np.float64]
+Statistic = Callable[[Samples], Samples]
+"""Of samples [samples, pairs, 2], one number each."""
+
+
+def interval(pairs: Sequence[Pair], statistic: Statistic) -> dict[str, float]:
+    """A statistic with its 95 % interval from resampling the pairs."""
+    array, rng = np.asarray(pairs, np.float64), np.random.default_rng(0)
+    found = np.concatenate([statistic(array[rng.integers(0, len(array), (100, len(array)))]) for _ in range(20)])
+    low, high = np.quantile(found, [0.025, 0.975])
+    return {"value": float(statistic(array[None])[0]), "low": float(low), "high": float(high), "count": len(pairs)}
+
+
+def ratio_of_p95(samples: Samples) -> Samples:
+    """95th percentile of the first over that of the second of each pair."""
+    return np.quantile(samples[..., 0], 0.95, axis=1) / np.quantile(samples[..., 1], 0.95, axis=1)
+
+
+def ratio_of_medians(samples: Samples) -> Samples:
+    """Median of the first over median of the second of each pair."""
+    return np.median(samples[..., 0], axis=1) / np.median(samples[..., 1], axis=1)
+
+
+def verdict(what: str, ratio: dict[str, Any], limit: float) -> str:
+    """Kept when all of the interval is within the limit, broken when none is, else open."""
+    outcome = "kept" if ratio["high"] <= limit else "broken" if ratio["low"] > limit else "open"
+    return (
+        f"{what} at most {limit:g} times: {outcome} ({ratio['value']:.2f}, {ratio['low']:.2f} to {ratio['high']:.2f})"
+    )

@@ -1,0 +1,65 @@
+"""Does text wait for pictures? Texts alone, and the same texts at the same times beside as many pictures. No caches."""
+
+import argparse
+from typing import Any
+
+from benchmarks.epd.fleets import fleets
+from benchmarks.epd.intervals import interval, ratio_of_p95, verdict
+from benchmarks.epd.requests import TEXT, body, pictures
+from benchmarks.sending import capacity_per_s, poisson, send, shuffled
+from chiasm.bench.grid.servers import Server
+from chiasm.bench.metrics.ttft import ttft_s
+
+REQUESTS, SEEDS = 100, 3
+MOST_DELAY = 1.15
+NO_CACHES = ("engine.prefix_cache_bytes=0", "engine.embedding_cache_bytes=0")
+OUTPUT = 16
+
+
+async def mixed(args: argparse.Namespace) -> dict[str, Any]:
+    """Pairs over all seeds, for each topology."""
+    count = args.requests or REQUESTS
+    async with fleets({name: (name,) for name in args.topologies}, *NO_CACHES) as running:
+        both = [*_texts("capacity", count // 2), *_shown("capacity", count // 2, args.tokens)]
+        for server in running.values():  # so that all have met what is coming
+            await capacity_per_s(server.target, both, 4)
+        rate = args.load * await capacity_per_s(running[args.topologies[0]].target, both, 4) / 2
+        pairs: dict[str, list[tuple[float, float]]] = {name: [] for name in running}
+        for seed in range(SEEDS):
+            for name in shuffled(list(running), f"{seed}"):
+                pairs[name] += await _pairs(running[name], seed, count, rate, args.tokens)
+    ratios = {name: interval(found, ratio_of_p95) for name, found in pairs.items()}
+    promise = "95th percentile of a text's first token"
+    return {
+        "rate_per_s": rate,
+        "asked": SEEDS * count,
+        "ratios": ratios,
+        "verdicts": [verdict(f"{name}: {promise}", ratio, MOST_DELAY) for name, ratio in ratios.items()],
+    }
+
+
+async def _pairs(server: Server, seed: int, count: int, rate: float, tokens: int) -> list[tuple[float, float]]:
+    """First tokens of texts beside pictures, and alone; only those that were answered both times."""
+    texts, shown = _texts(f"{seed}", count), _shown(f"{seed}", count, tokens)
+    times, others = poisson(count, rate, f"texts {seed}"), poisson(count, rate, f"pictures {seed}")
+    merged = sorted(
+        [(at_s, one, number) for number, (at_s, one) in enumerate(zip(times, texts, strict=True))]
+        + [(at_s, one, -1) for at_s, one in zip(others, shown, strict=True)],
+        key=lambda one: one[0],
+    )
+    alone = (await send(server.target, texts, times)).records
+    beside = (await send(server.target, [one for _, one, _ in merged], [at_s for at_s, _, _ in merged])).records
+    found = {number: ttft_s(record) for record, (_, _, number) in zip(beside, merged, strict=True)}
+    pairs = [(found[record.index], ttft_s(record)) for record in alone]
+    return [(ours, theirs) for ours, theirs in pairs if ours is not None and theirs is not None]
+
+
+def _texts(seed: str, count: int) -> list[bytes]:
+    return [body([], TEXT.format(f"{seed} {number}"), OUTPUT) for number in range(count)]
+
+
+def _shown(seed: str, count: int, tokens: int) -> list[bytes]:
+    return [
+        body(pictures(f"mixed {seed} {number}", 1, tokens), TEXT.format(f"{seed} {number}"), OUTPUT)
+        for number in range(count)
+    ]

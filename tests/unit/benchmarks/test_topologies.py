@@ -1,0 +1,63 @@
+"""Questions about topologies: what is asked, and how answers are shown."""
+
+import json
+
+import pytest
+
+from benchmarks.epd import tables
+from benchmarks.epd.intervals import interval, ratio_of_medians, ratio_of_p95, verdict
+from benchmarks.epd.requests import body, pictures
+from benchmarks.epd.stages import _unused
+from benchmarks.topologies import SCENARIOS, parsed
+
+RATIO = {"value": 1.1, "low": 1.05, "high": 1.2, "count": 5}
+
+
+def test_every_scenario_has_a_table():
+    assert set(SCENARIOS) == set(tables.SCENARIOS)
+    assert parsed(["--scenario", "repeat"]).name == "epd-repeat"
+    with pytest.raises(SystemExit):
+        parsed([])
+
+
+def test_requests_are_the_same_for_a_seed_and_new_for_another():
+    assert pictures("a", 2, 64) == pictures("a", 2, 64)
+    assert len({*pictures("a", 2, 64), *pictures("b", 2, 64)}) == 4
+    asked = json.loads(body(["data:x"], "What?", 7, video="data:v"))
+    assert [part["type"] for part in asked["messages"][0]["content"]] == ["image_url", "video_url", "text"]
+    assert (asked["max_tokens"], asked["min_tokens"], asked["stream"]) == (7, 7, True)
+    assert _unused(1) != _unused(2)
+    assert len(_unused(1)) == 16
+
+
+def test_ratios_are_those_of_pairs():
+    pairs = [(2.0 * number, 1.0 * number) for number in range(1, 40)]
+    assert interval(pairs, ratio_of_medians)["value"] == pytest.approx(2.0)
+    assert interval(pairs, ratio_of_p95)["high"] >= 2.0
+
+
+@pytest.mark.parametrize(("limit", "outcome"), [(1.3, "kept"), (1.1, "open"), (1.0, "broken")])
+def test_an_interval_decides_or_not(limit, outcome):
+    assert f": {outcome} (1.10, 1.05 to 1.20)" in verdict("TTFT", RATIO, limit)
+
+
+def test_answers_are_shown():
+    mixed = {"rate_per_s": 2.0, "ratios": {"agg": RATIO}, "verdicts": ["agg: ... open"]}
+    assert "| 1.10 (1.05-1.20) | - | - |" in tables.mixed_table(mixed)
+    repeat = {"ratios": {"auto": RATIO}, "encodes": {"auto": 0.0}, "decodes": {"auto": 0.0}, "verdicts": []}
+    assert "| auto | 1.10 (1.05-1.20) | 0 | 0 |" in tables.repeat_table(repeat)
+    stages = {f"{kind}{stage}_s": 0.001 for kind in ("", "critical_") for stage in tables.STAGES}
+    way = {"images": 1, "is_known": True, "way": "raw", "took_s": 0.02, "decoded": 0.0, "encoded": 0.0}
+    shown = tables.forwarding_table({"table": [way | stages | {"cpu encoder": 0.003}]})
+    assert "| 1 | yes | raw | 20.0 | 1.0 (1.0) |" in shown
+
+
+def test_stages_are_shown_where_they_take_time():
+    row = {"kind": "1 picture", "topology": "agg", "stages_ms": {"fetch": 1.0, "route": 0.0, "encode": 8.04}}
+    row |= {"unaccounted_ms": 0.1, "outside_ms": 0.2, "ttft_ms": 9.34}
+    shown = tables.stages_table(
+        {"asked": 3, "breakdown": [row | {"before_encoder_share": 0.11, "unaccounted_share": 0.01}]}
+    )
+    assert "| encode | 8.0 |" in shown
+    assert "| before the encoder | 11.0% |" in shown
+    assert "route" not in shown
