@@ -10,6 +10,7 @@ import random
 import sys
 import tempfile
 import time
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -28,9 +29,11 @@ from chiasm.connectors.tcp.client import Client
 from chiasm.engines.vllm.ec.admission import Admission
 from chiasm.engines.vllm.ec.announcement import Expected, Wanted, sealed
 from chiasm.engines.vllm.ec.counters import Counters
+from chiasm.engines.vllm.ec.engine_folder import engine_folder
+from chiasm.engines.vllm.ec.load_marks import LoadMarks
 from chiasm.engines.vllm.ec.options import EcOptions
 from chiasm.engines.vllm.ec.pulls import Pulls
-from chiasm.engines.vllm.ec.receipts import read_receipt, receipts_folder
+from chiasm.engines.vllm.ec.receipts import read_receipt
 from chiasm.engines.vllm.ec.verified_store import VerifiedStore
 from chiasm.engines.vllm.metadata import StepOrders
 from chiasm.engines.vllm.worker_side import LoadingWorker, PublishingWorker
@@ -72,14 +75,14 @@ class ChiasmWay:
     def __init__(self, folder: str, transport: str) -> None:
         options = EcOptions(transport=transport, max_bytes=MAX_BYTES, directory=folder, hold_s=0.0)
         self._worker = PublishingWorker(options, transport, REVISION)
-        self._receipts = receipts_folder(folder, transport)
+        self._receipts = engine_folder(folder, transport)
         self._own = ShmTransport(max_bytes=MAX_BYTES)
         store, counters = VerifiedStore(self._own, MAX_BYTES), Counters()
         fetches = {"shm": lambda a, n, t: self._own.get(a, n, timeout_s=t), "tcp": Client().get}
         self._pulls = Pulls(fetches, store, counters)
         expected = Expected(width=WIDTH, dtype="bfloat16", revision=REVISION)
         self._admission = Admission(store, self._pulls, counters, expected, wait_s=WAIT_S)
-        self._loader = LoadingWorker(torch.device("cpu"))
+        self._loader = LoadingWorker(torch.device("cpu"), LoadMarks(Path(folder)))
 
     def publish(self, identity: str, cache: dict[str, torch.Tensor]) -> None:
         self._worker.publish(identity, cache[identity])

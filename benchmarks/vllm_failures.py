@@ -75,9 +75,10 @@ ROWS: dict[str, Row] = {  # those that end an engine last: each costs a start
 class Pair:
     """An encoder and a consumer with one connector."""
 
-    def __init__(self, connector: str, folder: Path, arguments: list[str]) -> None:
+    def __init__(self, connector: str, folder: Path, arguments: list[str], python: Path | None) -> None:
         self.connector = connector
         self.arguments = arguments
+        self.python = python
         self.folder = folder
         self.store = folder / "store"
         self.store.mkdir()
@@ -118,7 +119,8 @@ class Pair:
             )
         limit = '{"image": 4, "video": 0}'
         log = self.folder / f"{role}-{time.monotonic_ns()}.log"
-        return start("--limit-mm-per-prompt", limit, "--ec-transfer-config", config, *self.arguments, log_path=log)
+        flags = ["--limit-mm-per-prompt", limit, "--ec-transfer-config", config, *self.arguments]
+        return start(*flags, log_path=log, python=self.python)
 
 
 def run_row(pair: Pair, row: Row, tolerance: float) -> dict[str, Any]:
@@ -156,6 +158,7 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("--connectors", nargs="+", choices=CONNECTORS, default=list(CONNECTORS))
     parser.add_argument("--rows", type=int, default=len(ROWS), help="only so many of the first rows")
     parser.add_argument("--tolerance", type=float, default=1e-4, help="of logprobs that count as the same")
+    parser.add_argument("--python", type=Path, help="interpreter that has vLLM; default: the tests' own")
     parser.add_argument("--server-arguments", default="", help="further flags of both servers, as one word")
     parser.add_argument("--out", type=Path, default=RESULTS / "vllm-failures.json")
     options = parser.parse_args(arguments)
@@ -163,7 +166,7 @@ def main(arguments: list[str]) -> None:
     table: dict[str, dict[str, Any]] = {}
     for connector in options.connectors:
         with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
-            pair = Pair(connector, Path(folder), shlex.split(options.server_arguments))
+            pair = Pair(connector, Path(folder), shlex.split(options.server_arguments), options.python)
             try:
                 for name, row in list(ROWS.items())[: options.rows]:
                     table.setdefault(name, {})[connector] = found = run_row(pair, row, options.tolerance)

@@ -1,11 +1,53 @@
-"""The embedded engine, whose answers vLLM's are compared with."""
+"""The servers that tests share, and the embedded engine, whose answers vLLM's are compared with."""
+
+import os
+from pathlib import Path
 
 import pytest
 
+from tests.vllm.crews import Crews, aggregated_crew, disaggregated_crew, fleet_crew, in_order, split_crew
 from tests.vllm.gateways import gateway
+from tests.vllm.servers import CHEAP_START
+
+
+def pytest_collection_modifyitems(items):
+    places = [place for place, item in enumerate(items) if item.path.is_relative_to(Path(__file__).parent)]
+    for place, item in zip(places, in_order([items[place] for place in places]), strict=True):
+        items[place] = item
 
 
 @pytest.fixture(scope="session")
 def embedded():
     with gateway() as made:
         yield made
+
+
+@pytest.fixture(scope="session")
+def crews():
+    before = dict(os.environ)
+    os.environ.update(CHEAP_START)
+    made = Crews()
+    yield made
+    made.close()
+    for name in CHEAP_START.keys() - before.keys():
+        del os.environ[name]
+
+
+@pytest.fixture
+def aggregated(crews):
+    return aggregated_crew(crews)
+
+
+@pytest.fixture
+def fleet(crews, tmp_path_factory):
+    return fleet_crew(crews, tmp_path_factory.mktemp)
+
+
+@pytest.fixture
+def split(crews, tmp_path_factory):
+    return split_crew(crews, tmp_path_factory.mktemp)
+
+
+@pytest.fixture
+def disaggregated(crews):
+    return disaggregated_crew(crews)

@@ -13,6 +13,8 @@ CONNECTOR = {"ec_connector": "ChiasmECConnector", "ec_connector_module_path": "c
 MAX_BYTES = 4_000_000
 """What the encoder over shared memory offers and the consumer keeps: about 40 pictures of 224 x 224."""
 
+_ENVIRONMENT = {"VLLM_LOGGING_LEVEL": "DEBUG", "VLLM_SERVER_DEV_MODE": "1"}  # so that tests can empty caches
+
 
 class Fleet(NamedTuple):
     """Servers by what they do."""
@@ -64,7 +66,7 @@ def fleet(folder: Path) -> Iterator[Fleet]:
                 "--ec-transfer-config",
                 config,
                 log_path=folder / f"{name}.log",
-                environment={"VLLM_LOGGING_LEVEL": "DEBUG"} | ({"VLLM_MEDIA_CONNECTOR": "chiasm"} if closed else {}),
+                environment=_ENVIRONMENT | ({"VLLM_MEDIA_CONNECTOR": "chiasm"} if closed else {}),
             )
             stack.callback(server.stop)
             servers.append(server)

@@ -6,6 +6,7 @@ import urllib.request
 from contextlib import contextmanager
 
 from chiasm.launch.local import background_server
+from chiasm.launch.vllm.process import _UnixConnection
 from chiasm.settings import resolve
 from tests.e2e.served import ask, picture
 from tests.vllm.servers import vllm_python
@@ -47,6 +48,16 @@ class Gateway:
         except urllib.error.HTTPError as error:
             with error:
                 return error.code, json.load(error)
+
+    def metrics(self, process):
+        """The page of counters of a server that was started here."""
+        path = self.backend.supervisor._processes[process].address.removeprefix("unix:")
+        connection = _UnixConnection(path, 60)
+        try:
+            connection.request("GET", "/metrics")
+            return connection.getresponse().read().decode()
+        finally:
+            connection.close()
 
     def chat(self, parts, **fields):
         """The answer to a question, greedy."""

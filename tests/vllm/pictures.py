@@ -76,6 +76,12 @@ def ask(
     return status, tokens(body) if status == 200 else body
 
 
+def refused(answer: tuple[int, Any]) -> bool:
+    """Whether a request failed, and the engine did not."""
+    status, body = answer
+    return status == 500 and body["error"]["message"] == "Internal server error"
+
+
 def tokens(body: dict[str, Any]) -> list[tuple[str, float]]:
     """Tokens and logprobs of an answer, rounded to what fp32 keeps in another order of additions."""
     return [(t["token"], round(t["logprob"], 4)) for t in body["choices"][0]["logprobs"]["content"]]

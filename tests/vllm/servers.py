@@ -17,7 +17,9 @@ MODEL = REPOSITORY / "src/chiasm/models/tiny_vlm"
 START_S = 800.0
 _STOP_S = 20.0
 _LOG_TAIL_LINES = 25
-_ENVIRONMENT = {
+CHEAP_START = {"VLLM_ENABLE_V1_MULTIPROCESSING": "0", "TORCHDYNAMO_DISABLE": "1"}
+"""An engine that is not split computes in its scheduler's process: a start is the import of vLLM in each of them."""
+_ENVIRONMENT = CHEAP_START | {
     "HF_HUB_OFFLINE": "1",
     "VLLM_CPU_KVCACHE_SPACE": "1",
     "VLLM_CPU_OMP_THREADS_BIND": "nobind",
@@ -126,11 +128,15 @@ def vllm_server(
 
 
 def start(
-    *arguments: str, log_path: Path, model: Path = MODEL, environment: Mapping[str, str] | None = None
+    *arguments: str,
+    log_path: Path,
+    model: Path = MODEL,
+    environment: Mapping[str, str] | None = None,
+    python: Path | None = None,
 ) -> VllmServer:
     """Start a server without waiting, so that several can start at once."""
     port = free_port()
-    command = [str(vllm_python()), "-m", "vllm.entrypoints.openai.api_server", "--model", str(model)]
+    command = [str(python or vllm_python()), "-m", "vllm.entrypoints.openai.api_server", "--model", str(model)]
     command += ["--served-model-name", "tiny_vlm", "--host", "127.0.0.1", "--port", str(port), "--dtype", "float32"]
     command += ["--max-model-len", "4096", "--enforce-eager", *arguments]
     with log_path.open("wb") as log:

@@ -20,22 +20,16 @@ from chiasm.engines.vllm.ec.announcement import Announcement, sealed
 from chiasm.engines.vllm.spool_url import spool_url
 from chiasm.protocol.media import SpoolSource
 from tests.conditions import until
-from tests.vllm.fleets import fleet
-from tests.vllm.pictures import ask, encode, grid, identity, new_picture, question, raw, reference
-from tests.vllm.servers import vllm_python
+from tests.vllm.crews import MARKS
+from tests.vllm.pictures import ask, encode, grid, identity, new_picture, question, raw, reference, refused
 
-pytestmark = [
-    pytest.mark.vllm,
-    pytest.mark.timeout(1200),
-    pytest.mark.skipif(not vllm_python().exists(), reason="no environment with vLLM: run `make test-vllm`"),
-]
+pytestmark = MARKS
 STORY = "Tell me a story."
 
 
-@pytest.fixture(scope="module")
-def servers(tmp_path_factory):
-    with fleet(tmp_path_factory.mktemp("vllm")) as started:
-        yield started
+@pytest.fixture
+def servers(fleet):
+    return fleet
 
 
 @pytest.fixture
@@ -79,11 +73,6 @@ def changed(params, picture, **changes):
         identity(picture): entry
         | {"metadata": metadata, "chiasm": msgspec.to_builtins(sealed(said, identity(picture), metadata))}
     }
-
-
-def refused(answer):
-    status, body = answer
-    return status == 500 and body["error"]["message"] == "Internal server error"  # this request's, not the engine's
 
 
 # what must work
@@ -344,9 +333,10 @@ def _reasons(server):
     return {line.partition('reason="')[2].partition('"')[0] for line in lines}
 
 
+@pytest.mark.vllm(is_last=True)
 @pytest.mark.parametrize("transport", ["shm", "tcp"])
 def test_an_encoder_that_was_killed(servers, consumer, neighbour, transport):
-    """Last: what it offered may still be taken, or its request fails; either way the consumer goes on."""
+    """What it offered may still be taken, or its request fails; either way the consumer goes on."""
     encoder = servers.encoder(transport)
     if encoder.process is None:
         pytest.skip("started by hand")

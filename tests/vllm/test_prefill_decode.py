@@ -2,24 +2,16 @@
 
 import pytest
 
-from chiasm.launch.vllm.installed import installed_vllm
 from tests.e2e.served import picture
-from tests.vllm.gateways import PROMPTS, QUESTION, assert_same, gateway
-from tests.vllm.servers import vllm_python
+from tests.vllm.crews import MARKS
+from tests.vllm.gateways import PROMPTS, QUESTION, assert_same
 
-pytestmark = [
-    pytest.mark.vllm,
-    pytest.mark.timeout(900),
-    pytest.mark.skipif(not vllm_python().exists(), reason="no environment with vLLM: run `make test-vllm`"),
-]
+pytestmark = MARKS
 
 
-@pytest.fixture(scope="module")
-def over_vllm():
-    if "nixl" not in installed_vllm(str(vllm_python())).packages:
-        pytest.skip("vLLM's environment has no NIXL")
-    with gateway("engine.kind=vllm", "routing.topology=e-p-d", "routing.local_encode=never") as made:
-        yield made
+@pytest.fixture
+def over_vllm(disaggregated):
+    return disaggregated
 
 
 @pytest.mark.parametrize("name", PROMPTS)

@@ -1,77 +1,33 @@
-"""Encoders apart: servers that Chiasm starts, and the same servers attached to by another gateway."""
+"""Encoders apart, layers split over two: servers that Chiasm starts, and the same ones attached to by another."""
 
-import logging
 import os
 import re
-import secrets
 import signal
 
 import pytest
 
 from chiasm.launch.vllm.fit import kv_bytes_per_token, kv_tokens
 from tests.e2e.served import picture
-from tests.vllm.gateways import PROMPTS, QUESTION, assert_same, gateway
-from tests.vllm.servers import vllm_python
+from tests.vllm.crews import MARKS
+from tests.vllm.gateways import PROMPTS, QUESTION, assert_same
 
-pytestmark = [
-    pytest.mark.vllm,
-    pytest.mark.timeout(900),
-    pytest.mark.skipif(not vllm_python().exists(), reason="no environment with vLLM: run `make test-vllm`"),
-]
-TOKEN = secrets.token_hex(8)
-SPLIT = ("engine.kind=vllm", "routing.topology=e-pd", f"routing.worker_token={TOKEN}")
-ENCODER_RAN = "Finish execute for mm hash"
+pytestmark = MARKS
+TENSOR_PARALLEL = 2
 
 
-class Log(logging.Handler):
-    """What the servers print."""
-
-    def __init__(self):
-        super().__init__(logging.DEBUG)
-        self.lines = []
-
-    def emit(self, record):
-        self.lines.append(record.getMessage())
-
-    def encoded_by(self, worker):
-        return sum(line.startswith(f"{worker}: ") and ENCODER_RAN in line for line in self.lines)
+@pytest.fixture
+def started(split):
+    return split.started
 
 
-@pytest.fixture(scope="module")
-def log():
-    made, logger = Log(), logging.getLogger("chiasm.launch.vllm.process")
-    logger.addHandler(made)
-    level = logger.level
-    logger.setLevel(logging.DEBUG)
-    yield made
-    logger.setLevel(level)
-    logger.removeHandler(made)
+@pytest.fixture
+def attached(split):
+    return split.attached
 
 
-@pytest.fixture(scope="module")
-def started(log):
-    """An encoder and a server for the rest, which may encode when no encoder delivers."""
-    os.environ["VLLM_LOGGING_LEVEL"] = "DEBUG"
-    try:
-        with gateway(*SPLIT) as made:
-            yield made
-    finally:
-        del os.environ["VLLM_LOGGING_LEVEL"]
-
-
-@pytest.fixture(scope="module")
-def attached(started, tmp_path_factory):
-    """Another gateway over the same servers, which never asks the second one to encode."""
-    processes = started.backend.supervisor._processes
-    workers = [("e", "encode-0", '["encode"]'), ("pd", "prefill-0", '["prefill", "decode"]')]
-    text = "\n".join(
-        f'[[workers]]\nname = "{name}"\nurl = "{processes[process].address}"\nroles = {roles}'
-        for name, process, roles in workers
-    )
-    path = tmp_path_factory.mktemp("attached") / "workers.toml"
-    path.write_text(text)
-    with gateway(*SPLIT, f"vllm.workers_file={path}", "routing.local_encode=never") as made:
-        yield made
+@pytest.fixture
+def log(split):
+    return split.log
 
 
 @pytest.mark.parametrize("name", PROMPTS)
@@ -96,7 +52,7 @@ def test_what_fits_is_what_was_worked_out_beforehand(started, log):
     said = [re.search(r"KV cache size: ([\d,]+) tokens, .* per request: ([\d.]+)x", line) for line in log.lines]
     tokens, requests = next(match.groups() for match in said if match)
     text = started.backend._crew.model.text
-    worked_out = kv_tokens(2**30, kv_bytes_per_token(text, 4), "cpu")
+    worked_out = kv_tokens(TENSOR_PARALLEL * 2**30, kv_bytes_per_token(text, 4), "cpu")
     assert int(tokens.replace(",", "")) == worked_out
     assert float(requests) == worked_out / 4096
 
@@ -112,8 +68,8 @@ def test_an_attached_fleet_gets_media_in_the_calls(attached, log):
     assert log.encoded_by("prefill-0") == 0
 
 
+@pytest.mark.vllm(is_last=True)
 def test_without_its_encoder_the_request_is_still_answered_or_ends_with_a_code(started, attached, embedded):
-    """Last, since it takes the encoder away."""
     shown = picture("yellow", shift=41)
     os.killpg(started.backend.supervisor.pids["encode-0"], signal.SIGKILL)
     status, body = attached.chat((shown, QUESTION))

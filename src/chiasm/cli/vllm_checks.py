@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from chiasm.launch.vllm.crew import VllmCrew
     from chiasm.launch.vllm.installed import InstalledVllm
 
-_SHOWN_PACKAGES = ("torch", "transformers", "torchvision", "nixl", "mooncake-transfer-engine")
+_SHOWN_PACKAGES = ("torch", "transformers", "torchvision", "nixl", "mooncake")
 
 
 def vllm_checks(settings: Settings) -> Iterator[Check]:
@@ -63,12 +63,12 @@ def _packages(installed: "InstalledVllm", settings: Settings) -> Iterator[Check]
             "packages of vLLM", "fail", "Chiasm's connector needs its base dependencies inside vLLM's environment",
             "pip install --no-deps chiasm there, and what `pip check` then misses",
         )  # fmt: skip
-    elif (
-        topology == "e-p-d"
-        and vllm.kv_connector not in ("nixl",)
-        and "mooncake-transfer-engine" not in installed.packages
-    ):
-        yield Check("packages of vLLM", "fail", "Mooncake is missing", "pip install mooncake-transfer-engine there")
+    elif topology == "e-p-d" and vllm.kv_connector == "mooncake" and "mooncake" not in installed.packages:
+        name = "mooncake-transfer-engine" + ("" if installed.device == "cuda" else "-non-cuda")
+        yield Check(
+            "packages of vLLM", "fail", "Mooncake is missing, by which keys and values reach decode",
+            f"pip install {name} there; for CUDA 13 and other devices there are distributions of their own",
+        )  # fmt: skip
     elif topology == "e-p-d" and vllm.kv_connector == "nixl" and "nixl" not in installed.packages:
         yield Check(
             "packages of vLLM",

@@ -20,6 +20,7 @@ class WorkerInfo(msgspec.Struct, frozen=True, kw_only=True):
         encodes_for_others: Whether `encode` may be asked of it; a worker with the role that says no encodes only on its
             own way to a prompt's first token.
         takes_adapters: It is `chiasm.protocol.adapters.Adaptable`; others do not know a request's adapter.
+        server: What it shares with other workers, who die with it; empty: nothing.
         mixes_sources: Whether a prompt may have pictures as embeddings beside pictures as they are.
     """
 
@@ -39,6 +40,7 @@ class WorkerInfo(msgspec.Struct, frozen=True, kw_only=True):
     model_revision: str
     processor_revision: str
     started_at_unix_s: float
+    server: str = ""
 
 
 class WorkerStats(msgspec.Struct, frozen=True, kw_only=True):

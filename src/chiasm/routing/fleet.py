@@ -11,11 +11,13 @@ from chiasm.routing.clock import Clock
 from chiasm.routing.costs.model import StageCosts
 from chiasm.routing.coverage.embeddings import EmbeddingIndex
 from chiasm.routing.coverage.prefixes import PrefixOwners
+from chiasm.routing.lru import Lru
 from chiasm.routing.member import Member
 from chiasm.routing.view import FleetView, WorkerView
 from chiasm.settings import RoutingSettings
 
 logger = logging.getLogger(__name__)
+_MAX_SERVERS = 4096
 
 
 class Fleet:
@@ -33,6 +35,7 @@ class Fleet:
         self._clock = clock
         self.absence = Absence(clock, settings.max_requests_waiting_for_worker)
         self._members: dict[str, Member] = {}
+        self._servers: Lru[str] = Lru(_MAX_SERVERS)
         self.members: tuple[Member, ...] = ()
         self.embeddings = EmbeddingIndex(clock)
         self.prefixes = PrefixOwners()
@@ -48,6 +51,8 @@ class Fleet:
         self.check(name, worker.info)
         member = self._members[name] = Member(name, worker, self._clock, self.absence.ended)
         self.members = tuple(self._members.values())
+        if worker.info.server:
+            self._servers.put(name, worker.info.server)
         logger.info("Worker '%s' joined: %s", name, ", ".join(worker.info.roles))
         return member
 
@@ -109,6 +114,10 @@ class Fleet:
             self.failed(member, error.message)
         elif isinstance(error, ShuttingDownError):
             member.mark_leaving()
+
+    def server_of(self, name: str) -> str:
+        """What dies when this worker does, also of one that has left: workers of one server die together."""
+        return self._servers.get(name) or name
 
     def find(self, name: str) -> Member | None:
         """The member of a name, if there is one."""

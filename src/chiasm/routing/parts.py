@@ -62,7 +62,7 @@ class RouterParts:
     num_open: int = 0
 
     def __post_init__(self) -> None:
-        self.quarantine = Quarantine(self.settings, self.clock)
+        self.quarantine = Quarantine(self.settings, self.clock, self.fleet.server_of)
         self.sampling = Sampling(self.settings.max_candidates)
 
     def view(self, job: Job | None = None) -> FleetView:

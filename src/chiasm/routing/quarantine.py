@@ -1,7 +1,7 @@
 """Work that workers died of: what was under way at several of their deaths is not given to another one."""
 
 import hashlib
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 import msgspec
 
@@ -14,7 +14,7 @@ from chiasm.settings import RoutingSettings
 
 _MAX_SUSPECTS = 1024
 _SAME_DEATH_S = 0.5
-"""No worker starts and dies again so soon: calls that fail within it at one worker tell of one death."""
+"""No worker starts and dies again so soon: calls that fail within it at one server tell of one death."""
 
 
 class Quarantine:
@@ -23,9 +23,13 @@ class Quarantine:
     What runs beside work that kills is suspected with it until it is served. Belongs to one event loop.
     """
 
-    def __init__(self, settings: RoutingSettings, clock: Clock) -> None:
+    def __init__(
+        self, settings: RoutingSettings, clock: Clock, server_of: Callable[[str], str] = lambda worker: worker
+    ) -> None:
+        """Take limits and time; `server_of` says what dies when a worker does."""
         self._settings = settings
         self._clock = clock
+        self._server_of = server_of
         self._is_closed = False
         self._deaths: Lru[tuple[tuple[str, float], ...]] = Lru(_MAX_SUSPECTS)  # of each work: who died, and when
 
@@ -34,11 +38,11 @@ class Quarantine:
 
     def died(self, work: Collection[str], worker: str) -> None:
         """A worker died while it had this work."""
-        now_s = self._clock.now_s()
+        now_s, server = self._clock.now_s(), self._server_of(worker)
         for name in () if self._is_closed else work:
             deaths = self._recent(name)
-            if not any(one == worker and now_s - at_s < _SAME_DEATH_S for one, at_s in deaths):
-                self._deaths.put(name, (*deaths, (worker, now_s)))
+            if not any(one == server and now_s - at_s < _SAME_DEATH_S for one, at_s in deaths):
+                self._deaths.put(name, (*deaths, (server, now_s)))
 
     def close(self) -> None:
         """The fleet is given up: who ends from now on has not died of anything."""

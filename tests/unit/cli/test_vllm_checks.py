@@ -8,7 +8,7 @@ from chiasm.errors import MissingExtraError
 from chiasm.launch.vllm.installed import InstalledVllm
 from chiasm.settings import MediaSettings, RoutingSettings, Settings, VllmSettings
 
-PACKAGES = {"torch": "2.13.0", "msgspec": "0.23", "nixl": "1.5"}
+PACKAGES = {"torch": "2.13.0", "msgspec": "0.23", "nixl": "1.5", "mooncake": "0.3"}
 
 
 def settings(topology="e-pd", **vllm):
@@ -37,7 +37,8 @@ def chunks(text="It is red.", outcomes=("ok", "ok")):
         ("e-pd", "msgspec", {"ec_connector": "example"}, "ok"),
         ("e-pd", "nixl", {}, "ok"),
         ("e-p-d", "nixl", {}, "fail"),
-        ("e-p-d", "none", {"kv_connector": "mooncake"}, "fail"),
+        ("e-p-d", "mooncake", {"kv_connector": "mooncake"}, "fail"),
+        ("e-p-d", "nixl", {"kv_connector": "mooncake"}, "ok"),
         ("e-p-d", "none", {}, "ok"),
     ],
 )

@@ -63,6 +63,17 @@ def test_calls_that_fail_together_tell_of_one_death(quarantine):
         case_of(quarantine, "a").check()
 
 
+def test_engines_of_one_server_die_one_death(clock):
+    fleet = {"w0": "w0", "w0.1": "w0", "w1": "w1"}
+    quarantine = Quarantine(RoutingSettings(quarantine_deaths=2, quarantine_s=60.0), clock, fleet.__getitem__)
+    for worker in ("w0", "w0.1"):
+        case_of(quarantine, "a").died(worker, ())
+    case_of(quarantine, "a").check()
+    case_of(quarantine, "a").died("w1", ())
+    with pytest.raises(QuarantinedError):
+        case_of(quarantine, "a").check()
+
+
 def test_a_picture_is_suspected_whatever_is_asked_about_it(quarantine, clock):
     for worker in ("e0", "e1"):
         case_of(quarantine, "a", "b").died(worker, [picture("a").identity])

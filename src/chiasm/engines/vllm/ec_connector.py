@@ -14,6 +14,7 @@ from vllm.logger import init_logger
 from vllm.platforms import current_platform
 
 from chiasm.engines.vllm.ec.announcement import Expected
+from chiasm.engines.vllm.ec.load_marks import LoadMarks, marks_folder
 from chiasm.engines.vllm.ec.options import EcOptions, read_options
 from chiasm.engines.vllm.ec.revision import embedding_revision
 from chiasm.engines.vllm.items import ItemReader
@@ -57,13 +58,13 @@ class ChiasmECConnector(ECConnectorBase):  # type: ignore[misc]
             self._publishing = PublishingScheduler(options, engine, items)
         if self.is_consumer:
             _check_consumer(config)
-            self._consuming = ConsumingScheduler(options, _expected(config, options), items)
+            self._consuming = ConsumingScheduler(options, engine, _expected(config, options), items)
 
     def _start_worker_side(self, config: "VllmConfig", options: EcOptions, engine: str) -> None:
         if self.is_producer and get_tp_group().rank_in_group == 0 and get_pp_group().is_first_rank:
             self._publisher = PublishingWorker(options, engine, _expected(config, options).revision)
         if self.is_consumer:
-            self._loader = LoadingWorker(_device())
+            self._loader = LoadingWorker(_device(), LoadMarks(marks_folder(options.directory, engine)))
 
     def shutdown(self) -> None:
         """Let go of what this side holds."""

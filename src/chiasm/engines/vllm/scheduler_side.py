@@ -1,5 +1,6 @@
 """The connector in vLLM's scheduler: tells what a producer published; lets a consumer's checked requests in."""
 
+import sys
 import time
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Any
@@ -12,9 +13,11 @@ from chiasm.connectors.tcp.client import Client
 from chiasm.engines.vllm.ec.admission import Admission
 from chiasm.engines.vllm.ec.announcement import FIELD, Expected, sealed
 from chiasm.engines.vllm.ec.counters import Counters
+from chiasm.engines.vllm.ec.engine_folder import OwnedFolder, engine_folder
+from chiasm.engines.vllm.ec.load_marks import LoadMarks, marks_folder
 from chiasm.engines.vllm.ec.options import EcOptions
 from chiasm.engines.vllm.ec.pulls import Fetch, Pulls
-from chiasm.engines.vllm.ec.receipts import read_receipt, receipts_folder
+from chiasm.engines.vllm.ec.receipts import read_receipt
 from chiasm.engines.vllm.ec.verified_store import StoredEmbedding, VerifiedStore
 from chiasm.engines.vllm.items import ItemReader
 from chiasm.engines.vllm.metadata import StepOrders, StepReport
@@ -26,13 +29,14 @@ if TYPE_CHECKING:
 logger = init_logger("vllm.chiasm.ec")
 _IDLE_WAIT_S = 0.002
 _MAX_REMEMBERED = 2**16
+_NOT_LOADED = ("transfer_failed", "a worker could not load a checked embedding")
 
 
 class PublishingScheduler:
     """A producer's scheduler: what a finished request has encoded is told in the response."""
 
     def __init__(self, options: EcOptions, engine: str, items: ItemReader) -> None:
-        self._folder = receipts_folder(options.directory, engine)
+        self._folder = engine_folder(options.directory, engine)
         self._items = items
         self._totals: dict[str, float] = {}
         self._seen: set[str] = set()
@@ -78,7 +82,9 @@ class PublishingScheduler:
 class ConsumingScheduler:
     """A consumer's scheduler: requests wait, are let in, or fail alone."""
 
-    def __init__(self, options: EcOptions, expected: Expected, items: ItemReader) -> None:
+    def __init__(self, options: EcOptions, engine: str, expected: Expected, items: ItemReader) -> None:
+        self._folder = OwnedFolder(marks_folder(options.directory, engine))
+        self._marks = LoadMarks(self._folder.path)
         self._transport = ShmTransport(max_bytes=options.max_bytes)
         self._store = VerifiedStore(self._transport, options.max_bytes)
         self._client = Client()
@@ -149,8 +155,11 @@ class ConsumingScheduler:
                 self._store.release(identity)
             self._remember(identity, None if identity in report.failed else stored)
             users = self._users.pop(identity, set())
-            for request_id in users if identity in report.failed else ():
-                self._fail(request_id, "transfer_failed", "a worker could not load a checked embedding")
+            if identity in report.failed:
+                self._store.discard(identity)
+                self._marks.clear(identity)
+                for request_id in users:
+                    self._fail(request_id, *_NOT_LOADED)
 
     def take_failed(self) -> set[str]:
         """Requests that must end with an error."""
@@ -158,8 +167,14 @@ class ConsumingScheduler:
         return failed
 
     def freed(self, request: "Request", index: int) -> None:
-        """An item of a request is needed no longer."""
-        self._admission.release_item(request.request_id, request.mm_features[index].identifier)
+        """An item is needed no longer. vLLM says so before it takes the step's token: one made of NaN must not count."""
+        request_id, identity = request.request_id, request.mm_features[index].identifier
+        self._admission.release_item(request_id, identity)
+        if identity in self._loading and self._marks.is_set(identity):
+            self._users.get(identity, set()).discard(request_id)
+            self._fail(request_id, *_NOT_LOADED)
+        if request_id in self._failed:
+            _keep_open(request)
 
     def finished(self, request: "Request") -> None:
         """The request has ended, however."""
@@ -177,6 +192,7 @@ class ConsumingScheduler:
         self._pulls.close()
         self._client.close()
         self._transport.close()
+        self._folder.close()
 
     def _fetches(self, options: EcOptions) -> dict[str, Fetch]:
         fetches: dict[str, Fetch] = {
@@ -205,3 +221,11 @@ class ConsumingScheduler:
         self._resident.move_to_end(identity)
         while len(self._resident) > _MAX_REMEMBERED:
             self._resident.popitem(last=False)
+
+
+def _keep_open(request: "Request") -> None:
+    """Let no token of this step end a request well that fails at the step's end."""
+    request.max_tokens = sys.maxsize
+    if request.sampling_params is not None:
+        request.sampling_params.stop_token_ids = []
+        request.sampling_params._eos_token_id = None  # noqa: SLF001 - vLLM has no other way to say so

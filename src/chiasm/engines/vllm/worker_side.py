@@ -10,9 +10,11 @@ from vllm.utils.gpu_sync_debug import gpu_sync_allowed
 from chiasm.connectors.base import Transport
 from chiasm.connectors.shm.reader import Reader
 from chiasm.engines.vllm.ec.announcement import Layout
+from chiasm.engines.vllm.ec.engine_folder import engine_folder
+from chiasm.engines.vllm.ec.load_marks import LoadMarks
 from chiasm.engines.vllm.ec.options import EcOptions
 from chiasm.engines.vllm.ec.published_store import PublishedStore
-from chiasm.engines.vllm.ec.receipts import ReceiptWriter, receipts_folder
+from chiasm.engines.vllm.ec.receipts import ReceiptWriter
 from chiasm.engines.vllm.ec.verified_store import StoredEmbedding
 from chiasm.engines.vllm.metadata import StepOrders, StepReport
 
@@ -27,7 +29,7 @@ class PublishingWorker:
         self._revision = revision
         self._store = PublishedStore(
             _transport(options),
-            ReceiptWriter(receipts_folder(options.directory, engine)),
+            ReceiptWriter(engine_folder(options.directory, engine)),
             ttl_s=options.ttl_s,
             hold_s=options.hold_s,
             max_bytes=options.max_bytes,
@@ -57,8 +59,9 @@ class PublishingWorker:
 class LoadingWorker:
     """Every worker of a consumer: copies from the scheduler's verified store into vLLM's encoder cache."""
 
-    def __init__(self, device: torch.device) -> None:
+    def __init__(self, device: torch.device, marks: LoadMarks) -> None:
         self._device = device
+        self._marks = marks
         self._reader = Reader()
         self._report = StepReport()
 
@@ -93,6 +96,7 @@ class LoadingWorker:
                 on_device = loaded.to(self._device)
         except Exception:
             logger.exception("A checked embedding could not be loaded; its requests fail")
+            self._marks.set(identity)
             self._report.failed.add(identity)
             return torch.full(stored.layout.shape, torch.nan, dtype=dtype, device=self._device)
         self._report.loaded.add(identity)

@@ -1,5 +1,6 @@
 """A fleet of vLLM servers: started here, or found where they run."""
 
+import os
 import secrets
 import shutil
 import tempfile
@@ -13,7 +14,7 @@ from chiasm.launch.model import model_directory, preparer_of, served_name
 from chiasm.launch.processes.base import Process, Spawn
 from chiasm.launch.processes.specs import WHOLE, WorkerSpec, settings_of_one, specs_of
 from chiasm.launch.server import bind
-from chiasm.launch.vllm.devices import assigned, check_split, is_encoder
+from chiasm.launch.vllm.devices import assigned, check_cores, check_split, is_encoder
 from chiasm.launch.vllm.flags import Place, arguments_of, environment_of
 from chiasm.launch.vllm.installed import InstalledVllm, installed_vllm, interpreter
 from chiasm.launch.vllm.process import Command, VllmProcess
@@ -117,6 +118,8 @@ class VllmCrew:
         if self._device() == "cuda":
             named = assigned(self.specs, vllm, self._installed.num_cuda)
             self._devices = dict(zip((spec.name for spec in self.specs), named, strict=True))
+        else:
+            check_cores(vllm, len(os.sched_getaffinity(0)))
 
     def _device(self) -> str:
         wanted = self._settings.vllm.device
@@ -147,6 +150,7 @@ class VllmCrew:
                     max_running=self._settings.vllm.max_running,
                     ttl_s=self._settings.transfer.ttl_s,
                     data_parallel_rank=rank if ranks > 1 else None,
+                    server=name if ranks > 1 else "",
                 )
                 workers.append((called, await VllmWorker.connect(address, self.model, options)))
         except BaseException:

@@ -25,10 +25,12 @@ def check_split(vllm: VllmSettings, text: Mapping[str, Any]) -> None:
         InvalidSettingError: It cannot be split that way.
     """
     heads, layers = int(text["num_attention_heads"]), int(text["num_hidden_layers"])
-    if heads % vllm.tensor_parallel:
-        fitting = ", ".join(str(n) for n in range(1, heads + 1) if heads % n == 0)
+    kv_heads = int(text.get("num_key_value_heads") or heads)
+    if not _fits_heads(vllm.tensor_parallel, heads, kv_heads):
+        fitting = ", ".join(str(size) for size in range(1, heads + 1) if _fits_heads(size, heads, kv_heads))
         raise InvalidSettingError(
-            f"vllm.tensor_parallel = {vllm.tensor_parallel} does not divide the model's {heads} attention heads",
+            f"vllm.tensor_parallel = {vllm.tensor_parallel} does not divide the model's {heads} attention heads and "
+            f"{kv_heads} heads of keys and values",
             hint=f"Choose one of {fitting}",
         )
     if vllm.pipeline_parallel > layers:
@@ -40,6 +42,22 @@ def check_split(vllm: VllmSettings, text: Mapping[str, Any]) -> None:
         raise InvalidSettingError(
             "vllm.expert_parallel is set, but the model has no experts",
             hint="Leave it out, or split it by tensor_parallel",
+        )
+
+
+def check_cores(vllm: VllmSettings, num_cores: int) -> None:
+    """Compare the asked-for parallelism with this machine's cores, of which each part of a server needs one on CPU.
+
+    Raises:
+        InvalidSettingError: They would wait for each other at every layer.
+    """
+    if num_devices(vllm) > num_cores:
+        parts = ((name, getattr(vllm, name)) for name in ("tensor_parallel", "pipeline_parallel", "data_parallel"))
+        asked = " x ".join(f"vllm.{name} {size}" for name, size in parts if size > 1)
+        raise InvalidSettingError(
+            f"{asked} makes {num_devices(vllm)} parts of a server, which compute at once; this machine has {num_cores} "
+            "cores to use",
+            hint=f"Make {num_cores} or fewer of it; on CPU several servers (--workers) do more than data_parallel",
         )
 
 
@@ -62,6 +80,11 @@ def assigned(specs: Sequence[WorkerSpec], vllm: VllmSettings, num_cuda: int) -> 
     return [
         ",".join(str(first + offset) for offset in range(count)) for first, count in zip(firsts, needed, strict=True)
     ]
+
+
+def _fits_heads(size: int, heads: int, kv_heads: int) -> bool:
+    """Whether each of `size` devices gets as many heads; of keys and values it may be the same one as another gets."""
+    return heads % size == 0 and (kv_heads % size == 0 or size % kv_heads == 0)
 
 
 def _checked(specs: Sequence[WorkerSpec], vllm: VllmSettings, needed: Sequence[int], num_cuda: int) -> list[str]:

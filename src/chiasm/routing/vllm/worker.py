@@ -60,6 +60,7 @@ class VllmOptions(msgspec.Struct, frozen=True, kw_only=True):
         max_running: Sequences that it computes at once.
         ttl_s: Time for which an embedding is counted on.
         data_parallel_rank: The rank that all calls go to; None: the server chooses.
+        server: The server that other ranks are engines of, too; empty: there are none.
     """
 
     name: str
@@ -71,6 +72,7 @@ class VllmOptions(msgspec.Struct, frozen=True, kw_only=True):
     max_running: int = 256
     ttl_s: float = 60.0
     data_parallel_rank: int | None = None
+    server: str = ""
 
 
 class VllmWorker:
@@ -104,6 +106,7 @@ class VllmWorker:
             model_revision=model.revision,
             processor_revision=model.processor_revision,
             started_at_unix_s=time.time(),
+            server=options.server,
         )
 
     @classmethod

@@ -5,15 +5,16 @@ import os
 import pytest
 
 from chiasm.connectors.base import checksum
+from chiasm.engines.vllm.ec.engine_folder import engine_folder
 from chiasm.engines.vllm.ec.published_store import PublishedStore
-from chiasm.engines.vllm.ec.receipts import ReceiptWriter, read_receipt, receipts_folder
+from chiasm.engines.vllm.ec.receipts import ReceiptWriter, read_receipt
 from chiasm.errors import InvalidSettingError
 from tests.unit.engines.vllm.embeddings import LAYOUT, NUM_BYTES, Memory, embedding
 
 
 @pytest.fixture
 def folder(tmp_path):
-    return receipts_folder(str(tmp_path), "engine/0")
+    return engine_folder(str(tmp_path), "engine/0")
 
 
 class Producer:
@@ -101,7 +102,7 @@ def test_a_folder_belongs_to_one_engine_and_dead_ones_are_removed(folder):
     writer = ReceiptWriter(folder)
     with pytest.raises(InvalidSettingError, match="Another engine"):
         ReceiptWriter(folder)
-    os.close(writer._lock)  # as when its process was killed
+    os.close(writer._owned._lock)  # as when its process was killed
     other = ReceiptWriter(folder.parent / "ec-other")
     assert not folder.exists()
     other.close()
@@ -111,4 +112,4 @@ def test_a_folder_belongs_to_one_engine_and_dead_ones_are_removed(folder):
 def test_a_folder_that_others_may_write_to_is_refused(tmp_path):
     tmp_path.chmod(0o777)
     with pytest.raises(InvalidSettingError):
-        ReceiptWriter(receipts_folder(str(tmp_path), "e"))
+        ReceiptWriter(engine_folder(str(tmp_path), "e"))

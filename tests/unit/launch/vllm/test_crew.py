@@ -66,6 +66,8 @@ def test_versions_that_nobody_tried_and_splits_that_do_not_fit_start_nothing(ins
     installed()
     with pytest.raises(InvalidSettingError, match="4 attention heads"):
         VllmCrew(settings(tensor_parallel=3))
+    with pytest.raises(InvalidSettingError, match="data_parallel 9999 makes 9999 parts"):
+        VllmCrew(settings(data_parallel=9999))
     with pytest.raises(EngineStartError, match="sees no device"):
         VllmCrew(settings(device="cuda"))
     installed(num_cuda=1)

@@ -4,10 +4,10 @@ import pytest
 
 from chiasm.errors import InvalidSettingError
 from chiasm.launch.vllm.crew import vllm_specs
-from chiasm.launch.vllm.devices import assigned, check_split
+from chiasm.launch.vllm.devices import assigned, check_cores, check_split
 from chiasm.settings import RoutingSettings, VllmSettings
 
-TEXT = {"num_attention_heads": 12, "num_hidden_layers": 4}
+TEXT = {"num_attention_heads": 12, "num_key_value_heads": 4, "num_hidden_layers": 4}
 SPECS = vllm_specs(RoutingSettings(topology="e-pd", encoders=1, prefills=2))
 
 
@@ -15,6 +15,7 @@ SPECS = vllm_specs(RoutingSettings(topology="e-pd", encoders=1, prefills=2))
     ("settings", "what"),
     [
         ({"tensor_parallel": 5}, "12 attention heads"),
+        ({"tensor_parallel": 3}, "12 attention heads and 4 heads of keys and values"),
         ({"pipeline_parallel": 5}, "only 4 layers"),
         ({"expert_parallel": True}, "no experts"),
     ],
@@ -27,6 +28,23 @@ def test_a_split_that_the_model_does_not_allow_is_refused_with_numbers(settings,
 def test_a_split_that_fits_is_none_of_our_business():
     check_split(VllmSettings(tensor_parallel=4, pipeline_parallel=4), TEXT)
     check_split(VllmSettings(expert_parallel=True), TEXT | {"num_experts": 8})
+
+
+@pytest.mark.parametrize(
+    ("kv_heads", "fitting"), [(4, "1, 2, 4, 12"), (2, "1, 2, 4, 6, 12"), (12, "1, 2, 3, 4, 6, 12")]
+)
+def test_the_sizes_that_fit_are_those_that_vllm_takes(kv_heads, fitting):
+    with pytest.raises(InvalidSettingError) as caught:
+        check_split(VllmSettings(tensor_parallel=5), TEXT | {"num_key_value_heads": kv_heads})
+    assert caught.value.hint == f"Choose one of {fitting}"
+    for size in fitting.split(", "):
+        check_split(VllmSettings(tensor_parallel=int(size)), TEXT | {"num_key_value_heads": kv_heads})
+
+
+def test_on_cpu_every_part_of_a_server_has_a_core():
+    check_cores(VllmSettings(tensor_parallel=2, data_parallel=2), 4)
+    with pytest.raises(InvalidSettingError, match=r"tensor_parallel 2 x vllm\.data_parallel 2 makes 4 .* has 3 cores"):
+        check_cores(VllmSettings(tensor_parallel=2, data_parallel=2), 3)
 
 
 def test_devices_are_given_out_in_turn():

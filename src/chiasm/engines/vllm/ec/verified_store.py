@@ -76,6 +76,13 @@ class VerifiedStore:
         with self._lock:
             self._entries[identity].num_holds -= 1
 
+    def discard(self, identity: str) -> None:
+        """Forget a copy that turned out to be unusable, unless somebody holds it."""
+        with self._lock:
+            entry = self._entries.get(identity)
+            if entry is not None and not entry.num_holds:
+                self._drop(identity)
+
     def _make_room_and_put(self, identity: str, data: Buffer) -> str:
         while True:
             try:

@@ -1,0 +1,154 @@
+"""Chiasm's topologies over vLLM against one vLLM server asked directly, on the same cores.
+
+All servers run side by side; one way at a time is asked, in turns of random order, and every way gets the same
+requests: new pictures, so that nothing is cached. Times are divided request by request. The server that is asked
+directly has all of the threads, those of a topology share them, one thread each.
+"""
+
+import argparse
+import asyncio
+import json
+import os
+import tempfile
+import time
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import Any
+
+from benchmarks import machine, models
+from benchmarks.epd.intervals import interval, ratio_of_medians, verdict
+from benchmarks.epd.requests import SIDE_OF_TOKENS, TEXT, body, pictures
+from benchmarks.gateway_tax import RESULTS
+from benchmarks.sending import send, shuffled
+from chiasm.bench.grid.servers import Server, servers
+from chiasm.bench.grid.spec import GridSpec, Topology
+from chiasm.bench.metrics.ttft import wire_ttft_s
+from chiasm.bench.record import Record
+from chiasm.errors import ChiasmError
+from tests.vllm.servers import start, wait_ready
+
+BASELINE = "vllm"
+WAYS = (BASELINE, "agg", "e-pd", "auto")
+MOST_WORSE = 1.03
+NUM_WARM = 2
+"""So many turns are for everything that happens once."""
+_ENVIRONMENT = {"TORCHDYNAMO_DISABLE": "1", "OMP_NUM_THREADS": "1"}
+
+Pairs = dict[str, list[dict[str, float]]]
+
+
+def parsed(argv: list[str]) -> argparse.Namespace:
+    """The options."""
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks vllm_topologies",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--python", type=Path, required=True, help="interpreter of an environment that has vLLM")
+    parser.add_argument("--model", choices=("tiny", "120m"), default="tiny", help="packaged, or random of that size")
+    parser.add_argument("--ways", nargs="+", choices=WAYS[1:], default=["e-pd", "auto"], help="beside vLLM itself")
+    parser.add_argument("--turns", type=int, default=12, help="how often each way is asked")
+    parser.add_argument("--concurrency", type=int, nargs="+", default=[1, 4], help="requests open at once")
+    parser.add_argument("--images", type=int, default=1, help="pictures of a request")
+    parser.add_argument("--tokens", type=int, default=64, choices=SIDE_OF_TOKENS, help="visual tokens of a picture")
+    parser.add_argument("--output", type=int, default=16, help="tokens of an answer")
+    parser.add_argument("--name", help="end of the result file's name; default vllm-topologies-MODEL")
+    args = parser.parse_args(argv)
+    args.name = args.name or f"vllm-topologies-{args.model}"
+    return args
+
+
+@asynccontextmanager
+async def running(args: argparse.Namespace) -> AsyncIterator[Mapping[str, Server]]:
+    """Every way's servers."""
+    model = models.picture_model(args.model)
+    with _direct(args.python, model) as url:
+        topologies = [Topology(name=BASELINE, url=url)]
+        for way in args.ways:
+            words = ["--engine", "vllm", "--topology", way, "--model", str(model), "--workers", "1", "--encoders", "1"]
+            for setting in (f"vllm.python={args.python}", "engine.threads=1", "engine.dtype=float32"):
+                words += ["--set", setting]
+            topologies.append(Topology(name=way, serve=tuple(words)))
+        environment = _ENVIRONMENT
+        spec = GridSpec(topologies=tuple(topologies), baseline=BASELINE, loads=(1.0,), environment=environment)
+        async with servers(spec) as started:
+            yield {one.name: one for one in started}
+
+
+@contextmanager
+def _direct(python: Path, model: Path) -> Iterator[str]:
+    """The URL of one whole vLLM server with all threads, started with the flags that Chiasm gives its own."""
+    threads = str(len(os.sched_getaffinity(0)))
+    flags = ["--generation-config", "vllm", "--max-num-seqs", "128", "--enable-prefix-caching"]
+    flags += ["--limit-mm-per-prompt", '{"image": 16, "video": 0}']
+    with tempfile.TemporaryDirectory() as folder:
+        log = Path(folder) / "log"
+        environment = _ENVIRONMENT | {"OMP_NUM_THREADS": threads, "VLLM_ENABLE_V1_MULTIPROCESSING": "1"}
+        server = start(*flags, log_path=log, model=model, environment=environment, python=python)
+        try:
+            wait_ready(server)
+            yield server.url
+        finally:
+            server.stop()
+
+
+async def measured(args: argparse.Namespace, ways: Mapping[str, Server], concurrency: int) -> Pairs:
+    """For each way the times of all requests, in the same order."""
+    found: Pairs = {name: [] for name in ways}
+    for turn in range(-NUM_WARM, args.turns):
+        seed = f"{args.model} {concurrency} {turn}"
+        shown = [pictures(f"{seed} {number}", args.images, args.tokens) for number in range(concurrency)]
+        bodies = [body(one, TEXT.format(f"{seed} {n}"), args.output) for n, one in enumerate(shown)]
+        for name in shuffled(list(ways), seed):
+            records = (await send(ways[name].target, bodies, concurrency=concurrency)).records
+            times = [_times(record) for record in sorted(records, key=lambda record: record.index)]
+            if turn >= 0:
+                found[name] += times
+        print(f"{args.model}, {concurrency} at once: turn {turn + 1} of {args.turns}", flush=True)
+    return found
+
+
+def _times(record: Record) -> dict[str, float]:
+    first_s = wire_ttft_s(record)
+    if first_s is None:
+        raise RuntimeError(f"a request was not answered: {record.outcome}")
+    return {"ttft_s": first_s, "e2e_s": (record.end_ns - record.sent_ns) / 1e9}
+
+
+def summary(found: Pairs) -> dict[str, Any]:
+    """Medians of each way, and its times over those of vLLM itself, request by request."""
+    cells: dict[str, Any] = {}
+    for way, times in found.items():
+        cells[way] = cell = {}
+        for what in ("ttft_s", "e2e_s"):
+            pairs = [(mine[what], base[what]) for mine, base in zip(times, found[BASELINE], strict=True)]
+            cell[what] = sorted(mine for mine, _ in pairs)[len(pairs) // 2]
+            if way != BASELINE:
+                cell[f"{what}_ratio"] = interval(pairs, ratio_of_medians)
+    if "auto" in cells:
+        for what in ("ttft_s", "e2e_s"):
+            said = verdict(f"auto's {what.removesuffix('_s')}", cells["auto"][f"{what}_ratio"], MOST_WORSE)
+            cells["auto"].setdefault("verdicts", []).append(said)
+    return cells
+
+
+async def everything(args: argparse.Namespace) -> dict[str, Any]:
+    """All numbers of requests at once."""
+    async with running(args) as ways:
+        return {str(number): summary(await measured(args, ways, number)) for number in args.concurrency}
+
+
+def main(argv: list[str]) -> None:
+    """Write one result file."""
+    args = parsed(argv)
+    result: dict[str, Any] = {"machine": machine.describe(), "model": args.model, "turns": args.turns}
+    result |= {"images": args.images, "tokens": args.tokens, "output": args.output}
+    try:
+        result["concurrency"] = asyncio.run(everything(args))
+    except ChiasmError as error:
+        raise SystemExit(f"Error: {error.message}") from error
+    path = RESULTS / f"{time.strftime('%Y-%m-%d')}-{args.name}.json"
+    path.write_text(json.dumps(result, indent=1) + "\n")
+    print(json.dumps(result["concurrency"], indent=1))
+    print(f"written: benchmarks/results/{path.name}")
