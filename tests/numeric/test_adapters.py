@@ -190,7 +190,7 @@ async def test_an_adapter_that_is_unloaded_in_use_finishes_its_requests(director
 
 async def test_adapters_in_use_are_not_pushed_out(directory, adapters, model, tmp_path):
     root = tmp_path / "large"
-    large = [write_adapter(model, root / f"large-{seed}", seed, rank=20) for seed in range(2)]
+    large = [write_adapter(model, root / f"large-{seed}", seed, rank=32) for seed in range(2)]
     worker = start(directory, large, most_bytes=2**20)
     try:
         refs = [await loaded(worker, one) for one in large[:1]]

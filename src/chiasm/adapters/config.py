@@ -28,6 +28,11 @@ class LoraConfig(msgspec.Struct, frozen=True, kw_only=True):
     layer_replication: Any = None
     trainable_token_indices: Any = None
     target_parameters: Any = None
+    alora_invocation_tokens: Any = None
+    arrow_config: Any = None
+    kasa_config: Any = None
+    monteclora_config: Any = None
+    use_bdlora: Any = None
 
     @property
     def scale(self) -> float:
@@ -46,6 +51,11 @@ _UNSUPPORTED = (
     "layer_replication",
     "trainable_token_indices",
     "target_parameters",
+    "alora_invocation_tokens",
+    "arrow_config",
+    "kasa_config",
+    "monteclora_config",
+    "use_bdlora",
 )
 
 

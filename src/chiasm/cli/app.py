@@ -4,6 +4,7 @@ import sys
 
 import typer
 
+from chiasm.cli.adapters import adapters
 from chiasm.cli.advise import advise
 from chiasm.cli.ask import ask
 from chiasm.cli.bench.group import bench
@@ -56,6 +57,7 @@ app.add_typer(bench, name="bench")
 app.add_typer(config, name="config")
 app.add_typer(deploy, name="deploy")
 app.add_typer(keys, name="keys")
+app.add_typer(adapters, name="adapters")
 app.add_typer(media, name="media")
 app.add_typer(plan, name="plan")
 app.add_typer(trace, name="trace")

@@ -1,4 +1,4 @@
-"""A small client for one streamed question: the standard library starts faster than any HTTP package."""
+"""A small client for one streamed question, or one call: the standard library starts faster than any HTTP package."""
 
 import http.client
 import json
@@ -12,22 +12,56 @@ CONNECT_TIMEOUT_S = 10.0
 READ_TIMEOUT_S = 300.0
 
 
+def call(server: str, api_key: str | None, method: str, path: str, body: dict[str, Any] | None = None) -> Any:
+    """Ask a server's API once and return the answer's JSON. Raises `ChiasmError`, as the server has it."""
+    connection, _ = _connection(server)
+    headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {api_key}"} if api_key else {})
+    try:
+        connection.connect()
+        connection.sock.settimeout(READ_TIMEOUT_S)
+        connection.request(method, path, None if body is None else json.dumps(body).encode(), headers)
+        response = connection.getresponse()
+        data = response.read()
+    except (OSError, http.client.HTTPException) as error:
+        raise _no_answer(server, error) from error
+    finally:
+        connection.close()
+    if response.status != http.client.OK:
+        raise _failure(response.status, data)
+    try:
+        return json.loads(data)
+    except ValueError as error:
+        raise EngineError("The server's answer is no JSON", hint="Is it a Chiasm server?") from error
+
+
+def _connection(server: str) -> tuple[http.client.HTTPConnection, str]:
+    """A connection and the path before the API's. Raises `InvalidSettingError` for what is no server's URL."""
+    try:
+        parts = urlsplit(server if "//" in server else f"http://{server}")
+        host, port = parts.hostname, parts.port
+    except ValueError:
+        host = None
+    if not host or parts.scheme not in ("http", "https"):
+        raise InvalidSettingError(f"'{server}' is not a server's URL", hint="For example http://127.0.0.1:8000")
+    kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
+    return kind(host, port, timeout=CONNECT_TIMEOUT_S), parts.path
+
+
+def _no_answer(server: str, error: Exception) -> EngineError:
+    return EngineError(
+        f"No answer from {server}: {error or type(error).__name__}",
+        hint="Is it running? `chiasm serve` starts a server",
+    )
+
+
 class ChatClient:
     """Asks a server that speaks the OpenAI API. Errors come back as the classes they were raised as."""
 
     def __init__(self, server: str, api_key: str | None = None) -> None:
         """Take `http://host:port`, with or without `/v1`. Raises `InvalidSettingError` for anything else."""
-        try:
-            parts = urlsplit(server if "//" in server else f"http://{server}")
-            host, port = parts.hostname, parts.port
-        except ValueError:
-            host = None
-        if not host or parts.scheme not in ("http", "https"):
-            raise InvalidSettingError(f"'{server}' is not a server's URL", hint="For example http://127.0.0.1:8000")
-        kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
         self._server = server
-        self._connection = kind(host, port, timeout=CONNECT_TIMEOUT_S)
-        self._path = parts.path.rstrip("/").removesuffix("/v1") + "/v1/chat/completions"
+        self._connection, path = _connection(server)
+        self._path = path.rstrip("/").removesuffix("/v1") + "/v1/chat/completions"
         self._headers = {"Content-Type": "application/json"}
         if api_key:
             self._headers["Authorization"] = f"Bearer {api_key}"
@@ -37,10 +71,7 @@ class ChatClient:
         try:
             yield from self._stream(json.dumps(body | {"stream": True}).encode())
         except (OSError, http.client.HTTPException) as error:
-            raise EngineError(
-                f"No answer from {self._server}: {error or type(error).__name__}",
-                hint="Is it running? `chiasm serve` starts a server",
-            ) from error
+            raise _no_answer(self._server, error) from error
         finally:
             self._connection.close()
 

@@ -43,6 +43,12 @@ def serve(  # noqa: PLR0913 - one parameter is one option
     encoders: Annotated[int | None, typer.Option(help="Encoders of e-pd and e-p-d.", show_default="1")] = None,
     prefills: Annotated[int | None, typer.Option(help="Prefill workers of e-pd and e-p-d.", show_default="1")] = None,
     decodes: Annotated[int | None, typer.Option(help="Decode workers of e-p-d.", show_default="1")] = None,
+    adapter: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--adapter", metavar="NAME=DIR", help="A LoRA adapter that clients may name as their model; repeatable."
+        ),
+    ] = None,
     task: Annotated[
         str | None,
         typer.Option(
@@ -71,6 +77,8 @@ def serve(  # noqa: PLR0913 - one parameter is one option
 
       chiasm serve ./Qwen3-Reranker-0.6B --task yes_no
 
+      chiasm serve ./Qwen2.5-VL-3B-Instruct --adapter support=./adapters/support-v3
+
       chiasm serve --topology auto
 
       chiasm serve --engine vllm --model ./Qwen2.5-VL-3B-Instruct --topology e-pd --set vllm.python=/opt/vllm/bin/python
@@ -88,6 +96,7 @@ def serve(  # noqa: PLR0913 - one parameter is one option
         gateway__host=host,
         gateway__port=port,
         pooling__task=task,
+        adapters__preload=adapter,
         routing__topology=topology,
         routing__workers=int(workers) if workers and workers.isdigit() else None,
         vllm__workers_file=workers if workers and not workers.isdigit() else None,

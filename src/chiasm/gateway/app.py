@@ -21,6 +21,7 @@ from chiasm.gateway.openai.chat import ChatDialect
 from chiasm.gateway.openai.completions import CompletionDialect
 from chiasm.gateway.policy import ServerPolicy, policy_of
 from chiasm.gateway.pooling.routes import pooling_app_endpoints
+from chiasm.gateway.routes.adapters import AdapterRoutes
 from chiasm.gateway.routes.admin import ADMIN_PREFIX, AdminRoutes
 from chiasm.gateway.routes.debug import DebugRoutes
 from chiasm.gateway.routes.health import HealthRoutes
@@ -32,9 +33,10 @@ from chiasm.gateway.routes.state import StateRoutes
 from chiasm.gateway.state import Gateway, Ingest
 from chiasm.protocol.openai.errors import error_body, error_headers, fault_body, status_of
 from chiasm.protocol.worker import Worker
-from chiasm.settings import GatewaySettings, PoolingSettings, Settings
+from chiasm.settings import AdapterSettings, GatewaySettings, PoolingSettings, Settings
 
 _POOLING = PoolingSettings()
+_NO_ADAPTERS = AdapterSettings()
 _FOR_METRICS = ("/metrics", "/debug/state", "/debug/memory", "/debug/policy")
 
 
@@ -60,6 +62,7 @@ def create_app(
     settings: GatewaySettings,
     pooling: PoolingSettings = _POOLING,
     policy: ServerPolicy | None = None,
+    adapters: AdapterSettings = _NO_ADAPTERS,
 ) -> Starlette:
     """Build the application. The caller owns worker and ingest and closes them after the server has stopped.
 
@@ -67,7 +70,7 @@ def create_app(
 
     `app.state.gateway` is the `chiasm.gateway.state.Gateway`; its `drain` begins a graceful stop.
     """
-    gateway = Gateway(worker, ingest, settings)
+    gateway = Gateway(worker, ingest, settings, adapters)
     policy = policy or policy_of(Settings(gateway=settings))
     generation: dict[str, ASGIApp] = {
         "/v1/chat/completions": GenerationEndpoint(gateway, ChatDialect()),
@@ -100,11 +103,15 @@ def create_app(
 def _admin_app(gateway: Gateway, policy: ServerPolicy) -> ASGIApp:
     """What answers below `/admin/`, to keys that are for it."""
     admin, operators = AdminRoutes(gateway), OperatorRoutes(gateway, policy.kept)
+    adapters = AdapterRoutes(gateway)
     routes = [
         Route("/admin/tenants", operators.tenants),
         Route("/admin/keys", operators.keys),
         Route("/admin/receipts", operators.receipts),
         Route("/admin/retention", operators.retention),
+        Route("/admin/adapters", adapters.list),
+        Route("/admin/adapters", adapters.load, methods=["POST"]),
+        Route("/admin/adapters/{name}", adapters.unload, methods=["DELETE"]),
         Route("/admin/media/{sha256}", admin.medium, methods=["DELETE"]),
         Route("/admin/tenants/{tenant}/cache", admin.tenant, methods=["DELETE"]),
     ]

@@ -10,6 +10,7 @@ from starlette.types import Scope
 from chiasm.asgi.admission import Admission, Seat
 from chiasm.asgi.interruptions import Interruptions
 from chiasm.errors import ChiasmError, MediaError
+from chiasm.gateway.adapters import Adapters
 from chiasm.gateway.aliases import MediaAliases
 from chiasm.gateway.autoscaling import autoscaling_levels
 from chiasm.gateway.cache_scopes import CacheScopes
@@ -26,11 +27,13 @@ from chiasm.protocol.fleet import Fleetlike
 from chiasm.protocol.media import MediaItem
 from chiasm.protocol.memory import Weighable
 from chiasm.protocol.worker import Worker
-from chiasm.settings import GatewaySettings
+from chiasm.settings import AdapterSettings, GatewaySettings
 from chiasm.tenancy.audit import AuditLog
 from chiasm.tenancy.tenants import Tenants
 
 _MEMORY_TIMEOUT_S = 2.0
+
+_NO_ADAPTERS = AdapterSettings()
 
 
 class Ingest(Protocol):
@@ -79,7 +82,9 @@ class Ingest(Protocol):
 class Gateway:
     """One served model and everything that is counted about it. Lives on one event loop."""
 
-    def __init__(self, worker: Worker, ingest: Ingest, settings: GatewaySettings) -> None:
+    def __init__(
+        self, worker: Worker, ingest: Ingest, settings: GatewaySettings, adapters: AdapterSettings = _NO_ADAPTERS
+    ) -> None:
         self.worker = worker
         self.ingest = ingest
         self.settings = settings
@@ -88,6 +93,7 @@ class Gateway:
         self.audit = AuditLog(settings.audit_file)
         self.receipts = ReceiptRing(settings.max_receipts, settings.receipt_ttl_s)
         self.aliases = MediaAliases()
+        self.adapters = Adapters(worker, adapters.max_loaded)
         self.scopes = CacheScopes(settings)
         self.ids = RequestIds()
         self.media_keys = MediaKeys()

@@ -118,8 +118,10 @@ class LocalServer:
                 self._settings.gateway,
                 self._settings.pooling,
                 policy_of(self._settings),
+                self._settings.adapters,
             )
             gateway = app.state.gateway
+            await gateway.adapters.preload(self._settings.adapters)
             watching = asyncio.create_task(watch_keys_file(gateway.tenants, gateway.audit.record))
             try:
                 await serve_app(app, gateway, self._listener, self._settings.gateway, stop, on_ready)

@@ -14,11 +14,13 @@ from chiasm.errors import (
     UnsupportedFeatureError,
 )
 from chiasm.observability.memory import WorkerMemory
+from chiasm.protocol.adapters import AdapterInfo, AdapterLoad, AdapterRef
 from chiasm.protocol.deletion import Deleted, Deletion, Forgetful
 from chiasm.protocol.fleet import FleetState
 from chiasm.protocol.generation import GenerateEvent, GenerateRequest
 from chiasm.protocol.memory import Weighable
 from chiasm.protocol.worker import EncodeRequest, EncodeResponse, Role, WorkerInfo, WorkerStats
+from chiasm.routing.adapters import load_everywhere, unload_everywhere
 from chiasm.routing.clock import Clock, SystemClock
 from chiasm.routing.costs.model import CostModel
 from chiasm.routing.fan_out import FanOut
@@ -143,6 +145,14 @@ class Router:
         """See `Weighable`."""
         answers = await asyncio.gather(*(_weighed(member, timeout_s) for member in self.fleet.members))
         return tuple(one for answer in answers for one in answer)
+
+    async def load_adapter(self, load: AdapterLoad, timeout_s: float) -> AdapterInfo:
+        """See `Adaptable`."""
+        return await load_everywhere(self.fleet, load, timeout_s)
+
+    async def unload_adapter(self, ref: AdapterRef, timeout_s: float) -> None:
+        """See `Adaptable`."""
+        await unload_everywhere(self.fleet, ref, timeout_s)
 
     async def aclose(self) -> None:
         """Stop; calls under way are ended and all members closed."""

@@ -34,6 +34,7 @@ from chiasm.protocol.openai.responses import DONE
 if TYPE_CHECKING:
     from chiasm.asgi.admission import Seat
     from chiasm.media.spool import SpoolLease
+    from chiasm.protocol.adapters import AdapterRef
 
 _LAST_WORDS_TIMEOUT_S = 1.0
 
@@ -52,6 +53,7 @@ class Exchange:
         self._headers = [(b"x-chiasm-receipt-id", self._id.encode()), (b"x-request-id", self._id.encode())]
         self._stream = EventStreamReply(send, self._headers)
         self._finished: Receipt | None = None
+        self._adapter: AdapterRef | None = None
         self._lease: SpoolLease | None = None
         self._seat: Seat | None = None
         self._media: list[tuple[str, int]] = []
@@ -108,7 +110,7 @@ class Exchange:
     def _check(self, plan: Plan, limits: RequestLimits) -> None:
         info, most_s = self._gateway.worker.info, self._gateway.settings.request_timeout_s
         if plan.model is not None and plan.model != info.model:
-            raise ModelNotFoundError("This model is not served here", hint=f"Use '{info.model}'", param="/model")
+            self._choose_adapter(plan.model)
         if plan.references and not info.takes_images:
             raise UnsupportedMediaError(
                 f"Media item 0: {info.model} takes no pictures", param=plan.references[0].param, item=0
@@ -119,6 +121,14 @@ class Exchange:
                     f"timeout_s {plan.timeout_s:g} is more than this server's {most_s:g}", param="/chiasm/timeout_s"
                 )
             limits.shorten(plan.timeout_s)
+
+    def _choose_adapter(self, name: str) -> None:
+        adapter = self._gateway.adapters.find(name)
+        if adapter is None:
+            hint = f"Use '{self._gateway.worker.info.model}', or an adapter that /v1/models lists"
+            raise ModelNotFoundError("This model is not served here", hint=hint, param="/model")
+        self._adapter = adapter.ref
+        self._account.model = name
 
     async def _collect(self, plan: Plan, limits: RequestLimits) -> tuple[MediaItem, ...]:
         if not plan.references:
@@ -144,6 +154,7 @@ class Exchange:
                 sampling=plan.sampling,
                 stream=plan.is_stream,
                 cache_salt=self._gateway.scopes.salt_of(self._scope["tenant"]),
+                adapter=self._adapter,
                 timeout_s=limits.remaining_s,
             )
             for index, prompt in enumerate(plan.prompts)
@@ -232,6 +243,7 @@ class Exchange:
 
     def _heading(self) -> Heading:
         info = self._gateway.worker.info
-        return Heading(
-            id=self._id, created=int(time.time()), model=info.model, system_fingerprint=f"chiasm-{info.model_revision}"
-        )
+        fingerprint = f"chiasm-{info.model_revision}"
+        if self._adapter is not None:
+            fingerprint += f"-{self._adapter.revision[:16]}"
+        return Heading(id=self._id, created=int(time.time()), model=self._account.model, system_fingerprint=fingerprint)

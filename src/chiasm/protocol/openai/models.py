@@ -6,12 +6,16 @@ import msgspec
 
 
 class ModelCard(msgspec.Struct, frozen=True, kw_only=True):
-    """A model that is served. The fields after `owned_by` are Chiasm's; `tasks` is what it does."""
+    """A model that is served, or an adapter, which names its `parent`. The fields after it are Chiasm's.
+
+    `tasks` is what it does.
+    """
 
     id: str
     object: Literal["model"] = "model"
     created: int
     owned_by: str = "chiasm"
+    parent: str | None = None
     family: str
     max_model_len: int
     takes_images: bool

@@ -5,8 +5,9 @@ from typing import TypeVar
 
 import msgspec
 
-from chiasm.errors import EngineDeadError, EngineError, EngineStartError
+from chiasm.errors import EngineDeadError, EngineError, EngineStartError, UnsupportedFeatureError
 from chiasm.observability.memory import WorkerMemory
+from chiasm.protocol.adapters import LOAD_PATH, UNLOAD_PATH, AdapterInfo, AdapterLoad, AdapterRef, decode_adapter
 from chiasm.protocol.deletion import FORGET_PATH, Deleted, Deletion, decode_deleted
 from chiasm.protocol.generation import GenerateEvent, GenerateRequest, RequestFinished
 from chiasm.protocol.media import CONTRACT_VERSION
@@ -77,6 +78,8 @@ class RemoteWorker:
 
     async def generate(self, request: GenerateRequest) -> AsyncGenerator[GenerateEvent, None]:
         """See `Worker`."""
+        if request.adapter is not None and not self._info.takes_adapters:
+            raise UnsupportedFeatureError(f"Worker {self._info.name} computes with no adapters")
         call, num_choices = encode_request(request, self._info.model), request.sampling.n
         async with self._connection.post(call, request.timeout_s) as channel:
             if not request.stream:
@@ -109,6 +112,18 @@ class RemoteWorker:
         call = WireRequest(FORGET_PATH, (msgspec.json.encode(deletion),))
         async with self._connection.post(call, timeout_s) as channel:
             return decode_deleted(await self._connection.whole(channel))
+
+    async def load_adapter(self, load: AdapterLoad, timeout_s: float) -> AdapterInfo:
+        """See `Adaptable`."""
+        call = WireRequest(LOAD_PATH, (msgspec.json.encode(load),))
+        async with self._connection.post(call, timeout_s) as channel:
+            return decode_adapter(await self._connection.whole(channel))
+
+    async def unload_adapter(self, ref: AdapterRef, timeout_s: float) -> None:
+        """See `Adaptable`."""
+        call = WireRequest(UNLOAD_PATH, (msgspec.json.encode(ref),))
+        async with self._connection.post(call, timeout_s) as channel:
+            await self._connection.whole(channel)
 
     async def memory(self, timeout_s: float) -> tuple[WorkerMemory, ...]:
         """See `Weighable`."""

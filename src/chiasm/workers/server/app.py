@@ -10,11 +10,13 @@ from chiasm.asgi.auth import Authentication
 from chiasm.asgi.interruptions import Interruptions
 from chiasm.asgi.reply import json_reply
 from chiasm.errors import ChiasmError
+from chiasm.protocol.adapters import LOAD_PATH, UNLOAD_PATH, Adaptable
 from chiasm.protocol.deletion import FORGET_PATH, Forgetful
 from chiasm.protocol.memory import MEMORY_PATH, Weighable
 from chiasm.protocol.openai.errors import encode_error, error_body, fault_body, status_of
 from chiasm.protocol.wire import CHAT_PATH, SUPPLY_PATH, TEXT_PATH
 from chiasm.protocol.worker import Worker
+from chiasm.workers.server.adapters import serve_adapter_call
 from chiasm.workers.server.call import Call
 from chiasm.workers.server.forgetting import serve_deletion
 
@@ -74,6 +76,8 @@ class WorkerApp:
             await Call(self, scope, receive, send).run()
         elif path == FORGET_PATH and method == "POST" and isinstance(self.worker, Forgetful):
             await serve_deletion(self.worker, scope, receive, send)
+        elif path in (LOAD_PATH, UNLOAD_PATH) and method == "POST" and isinstance(self.worker, Adaptable):
+            await serve_adapter_call(self.worker, scope, receive, send)
         elif path == MEMORY_PATH and method == "GET" and isinstance(self.worker, Weighable):
             await self._memory(self.worker, send)
         elif path in self._replies and method == "GET":
