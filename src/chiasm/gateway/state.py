@@ -52,6 +52,10 @@ class Ingest(Protocol):
         """Files that hold a medium's bytes for requests under way."""
         ...
 
+    def forget(self, *, identity: str | None = None, tenant: str | None = None) -> int:
+        """Drop kept downloads of a medium or a tenant; returns how many there were."""
+        ...
+
     async def collect(
         self,
         references: Sequence[MediaReference],
@@ -60,10 +64,6 @@ class Ingest(Protocol):
         lease: SpoolLease | None,
         tenant: str,
     ) -> list[MediaItem]:
-    def forget(self, *, identity: str | None = None, tenant: str | None = None) -> int:
-        """Drop kept downloads of a medium or a tenant; returns how many there were."""
-        ...
-
         """Return one checked item per reference, in order. Raises `MediaError`. Safe to cancel."""
         ...
 
