@@ -17,6 +17,7 @@ from chiasm.cli.media import media
 from chiasm.cli.memory import memory
 from chiasm.cli.parity import parity
 from chiasm.cli.plan import plan
+from chiasm.cli.plugin import plugin
 from chiasm.cli.printing import report_error
 from chiasm.cli.profile import profile
 from chiasm.cli.serve import serve
@@ -63,6 +64,7 @@ app.add_typer(plan, name="plan")
 app.add_typer(trace, name="trace")
 
 
+app.add_typer(plugin, name="plugin")
 def main() -> None:
     """Run the command line. Expected failures are one line and a hint, with status 2 for settings and 1 for others."""
     try:

@@ -8,11 +8,21 @@ import msgspec
 import numpy as np
 import pytest
 
-from chiasm.errors import ContextLengthError, InvalidRequestError, PluginError, UnsupportedFeatureError
+from chiasm.engines.pooling.tokens import InputTokenizer
+from chiasm.errors import (
+    ContextLengthError,
+    InvalidRequestError,
+    PluginError,
+    UnsupportedFeatureError,
+    UnsupportedMediaError,
+)
 from chiasm.pooling.io.base import IOProcessor, ProcessorWork
 from chiasm.pooling.io.reranker import Reranker
+from chiasm.pooling.model_files import read_pooling_model
 from chiasm.protocol.media import InlineSource, MediaItem
 from chiasm.protocol.pooling.work import ImageInput, PairInput, TextInput
+from chiasm.workers.pooling.facts import pooling_info
+from chiasm.workers.pooling.tasks import Reader
 from chiasm.workers.vllm.requests import InputTokens, RequestUnderWay, ServedModel, second_text_at
 from tests.numeric.pooling.models import build
 
@@ -23,14 +33,10 @@ PICTURE = ImageInput(
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory):
-    from chiasm.engines.pooling.tokens import InputTokenizer
-    from chiasm.pooling.model_files import read_pooling_model
-    from chiasm.workers.pooling.facts import pooling_info
-
     directory = build(tmp_path_factory.mktemp("bert"), "bert", "sequence", num_labels=1)
     model = read_pooling_model(directory)
-    tokenizer = InputTokenizer(directory, model, max_tokens=model.max_tokens)
-    return ServedModel(model, tokenizer, pooling_info(model, 0))
+    reader = Reader(model, InputTokenizer(directory, model, max_tokens=model.max_tokens), similarity=None)
+    return ServedModel("tiny", model, reader, pooling_info(model, 0))
 
 
 def rerank(served, *candidates):
@@ -110,9 +116,9 @@ class Asking(IOProcessor):
     ("work", "error"),
     [
         (ProcessorWork("score", ()), InvalidRequestError),
-        (ProcessorWork("embed", (TextInput("a"),)), PluginError),
-        (ProcessorWork("score", (TextInput("a"),)), PluginError),
-        (ProcessorWork("classify", (PICTURE,)), UnsupportedFeatureError),
+        (ProcessorWork("embed", (TextInput("a"),)), UnsupportedFeatureError),
+        (ProcessorWork("score", (TextInput("a"),)), InvalidRequestError),
+        (ProcessorWork("classify", (PICTURE,)), UnsupportedMediaError),
         (ProcessorWork("score", (PairInput("a" * 9, "b" * 999),)), ContextLengthError),
     ],
     ids=["nothing", "another task", "no pair", "a picture", "too long"],
@@ -132,3 +138,12 @@ def test_a_bug_in_post_is_the_processor_s_failure(served):
 
     with pytest.raises(PluginError, match="asking"):
         RequestUnderWay(Texts(served.info), served, None, "").answer([np.zeros(1, np.float32)])
+
+
+def test_a_processor_that_wants_pictures_fetched_is_refused(served):
+    class WithPictures(Asking):
+        def media(self, request):
+            return [object()]
+
+    with pytest.raises(UnsupportedFeatureError, match="inside vLLM"):
+        RequestUnderWay(WithPictures(served.info), served, None, "")
