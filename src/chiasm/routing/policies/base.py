@@ -37,6 +37,11 @@ class Policy(Protocol):
         ...
 
 
+def items_to_encode(job: Job, fleet: FleetView, prefill: WorkerView) -> list[ItemView]:
+    """Pictures that nothing covers when `prefill` computes the prompt."""
+    return [item for item in job.items if fate_of(item, job, fleet, prefill) == "encode"]
+
+
 def planned(
     job: Job, fleet: FleetView, *, policy: str, reason: str, prefill: WorkerView, decode: WorkerView | None = None
 ) -> Plan:
@@ -44,8 +49,7 @@ def planned(
 
     Without `decode`, the decoding worker with the least to do is taken where one is needed.
     """
-    wanted = [item for item in job.items if fate_of(item, job, fleet, prefill) == "encode"]
-    groups = usual_groups(wanted, job, fleet, prefill)
+    groups = usual_groups(items_to_encode(job, fleet, prefill), job, fleet, prefill)
     return assembled(job, fleet, policy=policy, reason=reason, prefill=prefill, groups=groups, decode=decode)
 
 
