@@ -24,6 +24,8 @@ from chiasm.observability.memory import AllocatorMemory, DeviceMemory, MemoryPar
 from chiasm.observability.receipt import STAGES, Receipt
 from chiasm.protocol.openai.errors import STATUS
 from chiasm.protocol.worker import Worker, WorkerStats
+from chiasm.reporting.console_numbers import CONSOLE_NUMBERS
+from chiasm.reporting.numbers import NUMBERS, Number
 from chiasm.settings import GatewaySettings, Settings
 
 FOLDER = Path(__file__).resolve().parent.parent / "docs" / "reference"
@@ -217,6 +219,37 @@ def metrics_page() -> str:
     return "\n".join(lines) + "\n"
 
 
+def metric_names() -> set[str]:
+    """Names as the metrics page has them."""
+    return {_metric_row(metric)[0].strip("`") for metric in _metrics()}
+
+
+def numbers_page() -> str:
+    """Every number of the serving report and of the console: formula, metric and source."""
+    lines = [
+        NOTE,
+        "# Numbers",
+        "",
+        "What the numbers of [`chiasm report`](../guides/serving_report.md) and the [console](../console.md) are and",
+        "where they come from. Metrics are those of [`/metrics`](metrics.md); `receipt.` is a field of a request's",
+        "receipt, `client` is measured by the load generator, `setting` is in the settings. Sources are below",
+        "`src/chiasm`.",
+        "",
+        "## Serving report",
+        "",
+    ]
+    head = ("number", "unit", "formula", "metric", "source")
+    lines += _table(head, map(_number_row, NUMBERS.values()))
+    lines += ["", "## Console", ""]
+    lines += _table(head, map(_number_row, CONSOLE_NUMBERS.values()))
+    return "\n".join(lines) + "\n"
+
+
+def _number_row(number: Number) -> tuple[str, ...]:
+    unit = {"per_s": "1 / s", "tokens_per_s": "tokens / s"}.get(number.unit, number.unit)
+    return (number.title, unit, number.formula, f"`{number.metric}`", f"`{number.source}`")
+
+
 def _metrics() -> Iterable[Metric]:
     """One sample of everything, so that labels can be read off it."""
     gateway = Gateway(cast("Worker", _IdleWorker()), cast("Ingest", None), GatewaySettings())
@@ -260,6 +293,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "config.md": config_page,
     "errors.md": errors_page,
     "metrics.md": metrics_page,
+    "numbers.md": numbers_page,
     "troubleshooting.md": troubleshooting_page,
 }
 

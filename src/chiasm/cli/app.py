@@ -20,6 +20,7 @@ from chiasm.cli.plan import plan
 from chiasm.cli.plugin import plugin
 from chiasm.cli.printing import report_error
 from chiasm.cli.profile import profile
+from chiasm.cli.report import report
 from chiasm.cli.serve import serve
 from chiasm.cli.simulate import simulate
 from chiasm.cli.tokens import tokens
@@ -53,6 +54,7 @@ app.command()(profile)
 app.command()(simulate)
 app.command()(advise)
 app.command()(memory)
+app.command()(report)
 app.command()(version)
 app.add_typer(bench, name="bench")
 app.add_typer(config, name="config")

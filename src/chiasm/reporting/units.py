@@ -19,6 +19,8 @@ def in_ms(value: float | None) -> str:
     """Milliseconds with three digits, as in 12.3 ms; seconds from ten thousand on."""
     if value is None:
         return NOTHING
+    if value == 0:
+        return "0 ms"
     return f"{_three_digits(value / 1e3)} s" if abs(value) >= 10_000 else f"{_three_digits(value)} ms"
 
 
@@ -36,4 +38,4 @@ def in_percent(value: float | None) -> str:
 
 def _three_digits(value: float) -> str:
     size = abs(value)
-    return f"{value:.0f}" if size >= 99.95 else f"{value:.1f}" if size >= 9.995 else f"{value:.2f}"
+    return f"{value:,.0f}" if size >= 99.95 else f"{value:.1f}" if size >= 9.995 else f"{value:.2f}"

@@ -24,6 +24,13 @@ export function count(value) {
   return String(Math.round(value));
 }
 
+export function bytes(value) {
+  const units = ["B", "KiB", "MiB", "GiB", "TiB"];
+  let index = 0;
+  for (; value >= 999.5 && index < units.length - 1; index++) value /= 1024;
+  return `${index && value < 99.95 ? value.toFixed(1) : value.toFixed(0)} ${units[index]}`;
+}
+
 export function rate(value) {
   return value >= 100 ? value.toFixed(0) : value >= 10 ? value.toFixed(1) : value.toFixed(2);
 }

@@ -7,11 +7,14 @@ import { card, legend } from "./receipts.js";
 import { workers } from "./workers.js";
 
 const STATE_INTERVAL_MS = 1000;
+const MEMORY_EVERY_MS = 10_000;
 const NUM_RECEIPTS = 20;
 const NUM_SAMPLES = 60;
 const $ = (id) => document.getElementById(id);
 
 let last = null;
+let memory = {};
+let weighedAt = 0;
 const history = { requests: [], tokens: [] };
 
 function perSecond(state, name) {
@@ -82,7 +85,7 @@ function showState(state, receipts) {
   ]);
   const { topology, policy, members } = state.fleet;
   $("topology").textContent = `${topology}${policy && topology !== "local" ? `, ${words(policy)}` : ""}, ${members.length} in all`;
-  show($("workers"), workers(state.fleet));
+  show($("workers"), workers(state.fleet, memory));
   showTotals(state);
   last = state;
 }
@@ -119,10 +122,18 @@ function status(text, kind) {
   $("status").className = `pill ${kind}`;
 }
 
+// Reading memory costs a server more than reading counters does.
+async function weigh() {
+  if (Date.now() - weighedAt < MEMORY_EVERY_MS) return;
+  weighedAt = Date.now();
+  memory = Object.fromEntries((await getJson("debug/memory")).workers.map((one) => [one.worker, one]));
+}
+
 async function refresh() {
   try {
     const [state, { receipts }] = await Promise.all([getJson("debug/state"), getJson(`debug/receipts?limit=${NUM_RECEIPTS}`)]);
     $("key-form").hidden = true;
+    await weigh();
     showState(state, receipts);
     showReceipts(receipts);
   } catch (error) {

@@ -1,0 +1,155 @@
+"""`chiasm report`: what a running server is and does, in one file."""
+
+import asyncio
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from chiasm.cli.options import Json
+from chiasm.cli.printing import FAILURE, print_json
+
+if TYPE_CHECKING:
+    from chiasm.reporting.cells import Plan
+    from chiasm.reporting.comparison import Comparison
+    from chiasm.reporting.content import Report
+
+_FORMS = (".html", ".md", ".json")
+
+
+def report(  # noqa: PLR0913 - each argument is an option
+    url: Annotated[
+        str, typer.Argument(metavar="[URL]", help="A running server of Chiasm's.")
+    ] = "http://127.0.0.1:8000",
+    output: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--output", "-o", help="File to write: .html, .md or .json; may be repeated.", show_default="report.html"
+        ),
+    ] = None,
+    baseline: Annotated[
+        Path | None, typer.Option(help="The .json of an earlier report; the exit status is 1 when this one is worse.")
+    ] = None,
+    tolerance: Annotated[
+        float, typer.Option(min=0, max=10, help="Change of a median that is still the same, as a share.")
+    ] = 0.1,
+    seconds: Annotated[float, typer.Option(min=0.1, help="Time for each cell, about.")] = 8.0,
+    concurrency: Annotated[str, typer.Option(help="Requests open at once, cell by cell.")] = "1,2,4,8",
+    images: Annotated[str, typer.Option(help="Pictures of a request, cell by cell.")] = "0,1,2,4",
+    sizes: Annotated[str, typer.Option(help="Sides of the pictures, cell by cell.")] = "224,448,896",
+    text_tokens: Annotated[int, typer.Option(min=1, help="Words of text, about a token each.")] = 64,
+    output_tokens: Annotated[int, typer.Option(min=1, help="Length of answers.")] = 32,
+    api_key: Annotated[
+        str | None,
+        typer.Option(envvar="CHIASM_API_KEY", help="Key with the scopes infer and metrics.", show_default=False),
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Measure a running server and write down what it is, does, allows and keeps.
+
+    The report has the model and its revisions, where the time goes by pictures and their size, throughput and latency
+    with more and more requests at once, caches, memory, limits and rules, a usual and a slow request, and what the
+    server refuses. The HTML file needs nothing else. The server should have no other work for the minutes it takes.
+
+    Try:
+
+      chiasm report http://127.0.0.1:8000 --output report.html
+
+      chiasm report --output report.md --output report.json --seconds 3
+
+      chiasm report --output tonight.html --output tonight.json --baseline yesterday.json
+    """
+    from chiasm.errors import InvalidSettingError
+    from chiasm.reporting.cells import Plan
+    from chiasm.reporting.comparison import compare, read_report
+
+    outputs = output or ([] if json else [Path("report.html")])
+    for path in outputs:
+        if path.suffix not in _FORMS:
+            raise InvalidSettingError(f"'{path.name}' is none of {', '.join(_FORMS)}", hint="--output report.html")
+        if not path.absolute().parent.is_dir():
+            raise InvalidSettingError(f"There is no folder for '{path}'", hint="Make it first")
+    plan = Plan(
+        seconds_per_cell=seconds,
+        concurrency=_counts(concurrency, "--concurrency", 1),
+        images=_counts(images, "--images", 0),
+        sizes=_counts(sizes, "--sizes", 8),
+        text_tokens=text_tokens,
+        output_tokens=output_tokens,
+    )
+    earlier = None if baseline is None else read_report(baseline)
+    made = asyncio.run(_made(url, api_key, plan))
+    comparison = None if earlier is None else compare(earlier, made, tolerance)
+    for path in outputs:
+        _write(path, made, comparison)
+    if json:
+        print_json({"report": made, "comparison": comparison})
+    else:
+        _tell(outputs, comparison)
+    if comparison is not None and comparison.is_worse:
+        raise typer.Exit(FAILURE)
+
+
+def _counts(text: str, option: str, least: int) -> tuple[int, ...]:
+    parts = [part.strip() for part in text.split(",")]
+    if not all(part.isdecimal() and len(part) < 6 and int(part) >= least for part in parts):
+        raise typer.BadParameter(f"{option} takes numbers from {least} on with commas, as in 1,2,4")
+    return tuple(sorted({int(part) for part in parts}))
+
+
+async def _made(url: str, api_key: str | None, plan: "Plan") -> "Report":
+    """Make it; on a terminal, says on standard error how far it is."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    from chiasm.bench.cell import Watcher
+    from chiasm.bench.target import parse_target
+    from chiasm.reporting.gathering import make_report
+    from chiasm.reporting.server import ServerView
+
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with (
+        Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar,
+        TemporaryDirectory(prefix="chiasm-report-") as folder,
+    ):
+        task = bar.add_task("Starting")
+
+        def on_step(what: str, num_done: int, num_all: int) -> None:
+            bar.update(task, description=what, completed=num_done, total=num_all)
+
+        async with ServerView(parse_target(url, api_key)) as server:
+            return await make_report(server, plan, Path(folder), on_step, Watcher())
+
+
+def _write(path: Path, made: "Report", comparison: "Comparison | None") -> None:
+    import msgspec
+
+    from chiasm.errors import InvalidSettingError
+    from chiasm.reporting.markdown import markdown_page
+    from chiasm.reporting.page import html_page
+    from chiasm.reporting.sections import sections_of
+
+    title = f"Serving report: {made.model.id}"
+    if path.suffix == ".json":
+        text = msgspec.json.format(msgspec.json.encode(made)).decode()
+    else:
+        page = html_page if path.suffix == ".html" else markdown_page
+        text = page(title, sections_of(made, comparison))
+    try:
+        path.write_text(text, "utf-8")
+    except OSError as error:
+        raise InvalidSettingError(f"'{path}' cannot be written: {error.strerror}") from error
+
+
+def _tell(outputs: list[Path], comparison: "Comparison | None") -> None:
+    if comparison is not None:
+        typer.echo(f"Against the baseline: {comparison.verdict}")
+        for change in comparison.changes:
+            if change.verdict != "same":
+                typer.echo(f"  {change.cell} {change.what}: {change.verdict}, {change.change:+.1%}")
+        for finding in comparison.findings:
+            typer.echo(f"  {finding}")
+    for path in outputs:
+        typer.echo(f"Written: {path}")
