@@ -2,11 +2,11 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import accumulate
+from itertools import accumulate, groupby
 
 import torch
 
-from chiasm.engines.pooling.attention import Runs, runs_of
+from chiasm.engines.pooling.attention import Run, Runs
 
 _STEP = 32
 _SMALL_STEP = 8
@@ -28,15 +28,15 @@ class Tokens:
 
 @dataclass(frozen=True)
 class PackedBatch:
-    """Inputs end to end in one row.
+    """Inputs end to end in one row; behind them starts that several have in common, and a filler.
 
     Attributes:
-        ids: [tokens], with a filler behind the inputs.
-        positions: [tokens], from 0 in every input.
+        ids: [tokens].
+        positions: [tokens], from 0 in every input, or from the end of its start where that lies apart.
         type_ids: [tokens], or None where no input has any.
         ends: Cumulative lengths without the leading 0: input i is `ends[i - 1]` to `ends[i]`.
-        lengths: Of the inputs.
-        runs: Neighbours of the same length.
+        lengths: Of the inputs, without starts that lie apart.
+        runs: Neighbours of the same length and start.
     """
 
     ids: torch.Tensor
@@ -47,20 +47,47 @@ class PackedBatch:
     runs: Runs
 
 
-def pack(inputs: Sequence[Tokens]) -> PackedBatch:
-    """Lay inputs end to end in the order given; equal lengths next to each other are computed together."""
-    lengths = [len(one.ids) for one in inputs]
-    assert all(lengths), "an input without tokens"
-    filler = -sum(lengths) % (_SMALL_STEP if sum(lengths) <= _STEP else _STEP)
-    type_ids = None
-    if any(one.type_ids for one in inputs):
-        rows = (one.type_ids or (0,) * len(one.ids) for one in inputs)
-        type_ids = torch.tensor([number for row in rows for number in row] + [0] * filler)
+def pack(inputs: Sequence[Tokens], shared: Sequence[int] | None = None) -> PackedBatch:
+    """Lay inputs end to end in the order given; equal lengths next to each other are computed together.
+
+    `shared[i]` is how many of input i's first tokens others of the batch may have as well, for causal models: such a
+    start is laid down once, however many inputs have it.
+    """
+    shared = shared or [0] * len(inputs)
+    starts = list(dict.fromkeys(one.ids[:count] for one, count in zip(inputs, shared, strict=True) if count))
+    lengths = [len(one.ids) - count for one, count in zip(inputs, shared, strict=True)]
+    assert all(length > 0 for length in lengths), "an input without tokens of its own"
+    num_tokens = sum(lengths) + sum(map(len, starts))
+    filler = -num_tokens % (_SMALL_STEP if num_tokens <= _STEP else _STEP)
+    own = [number for one, count in zip(inputs, shared, strict=True) for number in one.ids[count:]]
+    ranges = [(count, count + length) for count, length in zip(shared, lengths, strict=True)]
+    ranges += [(0, length) for length in (*map(len, starts), filler)]
     return PackedBatch(
-        ids=torch.tensor([number for one in inputs for number in one.ids] + [0] * filler),
-        positions=torch.cat([torch.arange(length) for length in (*lengths, filler)]),
-        type_ids=type_ids,
+        ids=torch.tensor([*own, *(number for start in starts for number in start), *[0] * filler]),
+        positions=torch.cat([torch.arange(*one) for one in ranges]),
+        type_ids=_type_ids(inputs, filler) if not starts else None,
         ends=tuple(accumulate(lengths)),
         lengths=lengths,
-        runs=(*runs_of(lengths), (1, filler)) if filler else runs_of(lengths),
+        runs=_runs(inputs, shared, lengths, starts, filler),
     )
+
+
+def _type_ids(inputs: Sequence[Tokens], filler: int) -> torch.Tensor | None:
+    if not any(one.type_ids for one in inputs):
+        return None
+    rows = (one.type_ids or (0,) * len(one.ids) for one in inputs)
+    return torch.tensor([number for row in rows for number in row] + [0] * filler)
+
+
+def _runs(
+    inputs: Sequence[Tokens], shared: Sequence[int], lengths: list[int], starts: list[tuple[int, ...]], filler: int
+) -> Runs:
+    ends = list(accumulate(map(len, starts), initial=sum(lengths)))
+    places = {start: slice(ends[number], ends[number + 1]) for number, start in enumerate(starts)}
+    kinds = ((length, one.ids[:count]) for one, count, length in zip(inputs, shared, lengths, strict=True))
+    runs = [
+        Run(sum(1 for _ in group), length, places[start] if start else None)
+        for (length, start), group in groupby(kinds)
+    ]
+    runs += [Run(1, len(start)) for start in starts]
+    return (*runs, Run(1, filler)) if filler else tuple(runs)

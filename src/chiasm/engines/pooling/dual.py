@@ -83,7 +83,7 @@ class FilledTexts(nn.Module):
     def forward(self, input_ids: torch.Tensor, position_ids: torch.Tensor, runs: Runs) -> BaseModelOutput:
         """[1, tokens], of which a filler at the end is left out."""
         del position_ids  # from 0 in every text, as the tower has them by itself
-        count, length = runs[0]
+        count, length, _ = runs[0]
         out: Any = self._tower(input_ids=input_ids[0, : count * length].view(count, length))
         return BaseModelOutput(last_hidden_state=out.last_hidden_state.flatten(0, 1)[None])
 

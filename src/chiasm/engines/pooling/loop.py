@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 import torch
 
-from chiasm.engines.pooling.runner import Array, PoolingInput, PoolingRunner
+from chiasm.engines.pooling.runner import Array, PoolingInput, PoolingRunner, costs
 from chiasm.errors import ChiasmError, EngineDeadError, EngineStepError
 from chiasm.pooling.batching import WaitingRequest, choose
 
@@ -24,7 +24,7 @@ class PoolingWork(WaitingRequest):
     """
 
     def __init__(self, inputs: Sequence[PoolingInput], on_end: Callable[[ChiasmError | None], None]) -> None:
-        super().__init__(time.perf_counter(), [one.content.num_tokens for one in inputs])
+        super().__init__(time.perf_counter(), costs(inputs))
         self.inputs = inputs
         self.on_end = on_end
         self.rows: list[Array | None] = [None] * len(inputs)

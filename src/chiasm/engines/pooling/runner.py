@@ -24,10 +24,19 @@ Rows = Literal["pooled", "tokens"]
 
 @dataclass(frozen=True)
 class PoolingInput:
-    """One input of a batch."""
+    """One input of a batch. Its first `num_shared` tokens are those of others, too, and computed once for all."""
 
     content: Tokens | Picture | RankedPicture
     rows: Rows = "pooled"
+    num_shared: int = 0
+
+
+def costs(inputs: Sequence[PoolingInput]) -> list[int]:
+    """Tokens that each input costs; a start that they share is counted with the first."""
+    found = [one.content.num_tokens - one.num_shared for one in inputs]
+    if inputs:
+        found[0] += inputs[0].num_shared
+    return found
 
 
 class PoolingRunner:
@@ -107,8 +116,14 @@ class PoolingRunner:
                 found[index] = _array(logit)
 
     def _run_texts(self, inputs: Sequence[PoolingInput], texts: dict[int, Tokens], found: list[Array]) -> None:
-        order = sorted(texts, key=lambda index: texts[index].num_tokens)
-        batch = pack([texts[index] for index in order])
+        shared = {index: inputs[index].num_shared for index in texts}
+
+        def company(index: int) -> tuple[tuple[int, ...], int]:
+            ids, count = texts[index].ids, shared[index]
+            return ids[:count], len(ids) - count
+
+        order = sorted(texts, key=company)
+        batch = pack([texts[index] for index in order], [shared[index] for index in order])
         hidden = self._hidden(batch)
         wanted = [inputs[index].rows for index in order]
         pooled = self._pooled(hidden, batch) if "pooled" in wanted else None

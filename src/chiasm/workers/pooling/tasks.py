@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import takewhile
 from typing import Protocol
 
 import msgspec
@@ -30,6 +31,7 @@ from chiasm.protocol.pooling.work import (
 
 Array = NDArray[np.float32]
 
+_MIN_SHARED_TOKENS = 16
 Features = Mapping[str, Feature]
 """Of pictures, by identity."""
 
@@ -65,16 +67,30 @@ class _Distinct:
     Features of pictures are known already; `inputs` are the others.
     """
 
-    def __init__(self, encoded: Sequence[Encoded], rows: Rows) -> None:
+    def __init__(self, encoded: Sequence[Encoded], rows: Rows, *, shares_start: bool = False) -> None:
+        """Take contents; with `shares_start`, for causal models of which the last row counts, find their start."""
         seen: dict[Content, int] = {}
         self.places = [seen.setdefault(one.content, len(seen)) for one in encoded]
         self._contents = list(seen)
-        self.inputs = [PoolingInput(one, rows) for one in seen if not isinstance(one, Feature)]
+        computed = [one for one in seen if not isinstance(one, Feature)]
+        num_shared = _num_shared(computed) if shares_start else 0
+        self.inputs = [PoolingInput(one, rows, num_shared) for one in computed]
 
     def rows(self, computed: Sequence[Array]) -> list[Array]:
         """Of every content, by place."""
         rest = iter(computed)
         return [one.rows[0] if isinstance(one, Feature) else next(rest) for one in self._contents]
+
+
+def _num_shared(contents: Sequence[Content]) -> int:
+    """Tokens that all begin with, one of each left over; 0 where computing them once would save next to nothing."""
+    ids = [one.ids for one in contents if isinstance(one, Tokens)]
+    if len(ids) < 2:
+        return 0
+    least, most = min(ids), max(ids)  # what these two begin with, all do
+    count = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(least, most, strict=False)))
+    count = min(count, min(map(len, ids)) - 1)
+    return count if count >= _MIN_SHARED_TOKENS else 0
 
 
 class DirectReading:
@@ -87,7 +103,8 @@ class DirectReading:
         self._model = model
         self._encoded = _encoded(request, tokenizer, features)
         rows: Rows = "tokens" if request.task.startswith("token_") else "pooled"
-        self._distinct = _Distinct(self._encoded, rows)
+        shares_start = model.is_causal and model.pooling == "last" and rows == "pooled"
+        self._distinct = _Distinct(self._encoded, rows, shares_start=shares_start)
         self.inputs = self._distinct.inputs
 
     def outputs(self, rows: Sequence[Array]) -> tuple[PoolOutput, ...]:

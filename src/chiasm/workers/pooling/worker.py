@@ -13,7 +13,7 @@ from chiasm.connectors.local import LocalConnector
 from chiasm.engines.embedded.revision import model_revision
 from chiasm.engines.pooling.dual import Picture
 from chiasm.engines.pooling.loop import PoolingLoop, PoolingWork, dead
-from chiasm.engines.pooling.runner import PoolingInput, PoolingRunner
+from chiasm.engines.pooling.runner import PoolingInput, PoolingRunner, costs
 from chiasm.engines.pooling.tokens import InputTokenizer
 from chiasm.errors import ChiasmError, EngineStartError, OverloadedError, UnsupportedFeatureError
 from chiasm.media.decoding import PictureDecoder
@@ -212,7 +212,7 @@ class LocalPoolingWorker:
             outputs = reading.outputs(rows)
         return PoolResponse(
             outputs=outputs,
-            num_computed_tokens=found.num_computed_tokens + _num_tokens(reading.inputs),
+            num_computed_tokens=found.num_computed_tokens + sum(costs(reading.inputs)),
             num_visual_tokens=sum(one.num_tokens for one in found.features.values()),
             num_cached_embeddings=found.num_cached,
             spans=tuple(clock.spans),
@@ -242,7 +242,7 @@ class LocalPoolingWorker:
 
     async def _run(self, inputs: Sequence[PoolingInput]) -> PoolingWork:
         """Have inputs computed. Raises `OverloadedError` or `EngineError`."""
-        self._admit(_num_tokens(inputs))
+        self._admit(sum(costs(inputs)))
         loop = asyncio.get_running_loop()
         ended: asyncio.Future[None] = loop.create_future()
 
@@ -275,10 +275,6 @@ def picture_preparer(directory: Path) -> ImagePreparer:
             hint="Save the model with its image processor: preprocessor_config.json is missing",
         )
     return preparer
-
-
-def _num_tokens(inputs: Sequence[PoolingInput]) -> int:
-    return sum(one.content.num_tokens for one in inputs)
 
 
 def _settle(ended: "asyncio.Future[None]", error: ChiasmError | None) -> None:
