@@ -3,7 +3,7 @@
 import { el, many, ms, words } from "./format.js";
 
 export const STAGES = [
-  "receive", "queue", "fetch", "check", "route", "prompt", "decode_media", "prepare", "encode_queue", "encode", "transfer", "prefill_queue", "prefill",
+  "receive", "queue", "fetch", "check", "route", "adapter", "prompt", "decode_media", "prepare", "encode_queue", "encode", "transfer", "prefill_queue", "prefill",
   "tokenize", "pool_queue", "forward", "post", "kv_transfer", "first_token", "unaccounted", "decode",
 ];
 
