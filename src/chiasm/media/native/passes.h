@@ -9,7 +9,8 @@
 
 typedef struct {
     const char *name;
-    /* `rows` rows of `channels` (3 or 4, of which the fourth is left out) to rows of 3 x c->size bytes. */
+    /* `rows` rows of `channels` (3 or 4, of which the fourth is left out) to rows of 3 x c->size bytes; one more
+     * byte may be written behind each. */
     void (*across)(
         const coefficients *c, int channels, int rows, const uint8_t *const *sources, uint8_t *const *targets);
     /* Output row `at` from its c->counts[at] source rows, `bytes` bytes each. */

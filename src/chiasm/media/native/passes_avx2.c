@@ -8,6 +8,7 @@
 #define AVX2 __attribute__((target("avx2")))
 #endif
 #include <immintrin.h>
+#include <string.h>
 
 #include "passes.h"
 
@@ -27,6 +28,29 @@ AVX2 static inline void store_pixel(uint8_t *target, __m256i high, __m256i low) 
     target[0] = (uint8_t)pixel;
     target[1] = (uint8_t)(pixel >> 8);
     target[2] = (uint8_t)(pixel >> 16);
+}
+
+AVX2 static inline __m256i whole(__m256i high, __m256i low) {
+    return _mm256_add_epi32(_mm256_slli_epi32(high, LOW_BITS), low);
+}
+
+/* Two rows' sums, each the sum of both halves of its register, rounded, in one. */
+AVX2 static inline __m256i rounded(__m256i one, __m256i other) {
+    const __m256i sum =
+        _mm256_add_epi32(_mm256_permute2x128_si256(one, other, 0x20), _mm256_permute2x128_si256(one, other, 0x31));
+    return _mm256_srai_epi32(_mm256_add_epi32(sum, _mm256_set1_epi32(1 << (PRECISION - 1))), PRECISION);
+}
+
+/* One pixel of each of four rows. A fourth byte is written behind each: the next pixel's place, or slack. */
+AVX2 static inline void store_pixels(uint8_t *const *targets, long offset, const __m256i *high, const __m256i *low) {
+    const __m256i first = rounded(whole(high[0], low[0]), whole(high[1], low[1]));
+    const __m256i second = rounded(whole(high[2], low[2]), whole(high[3], low[3]));
+    const __m256i words = _mm256_packs_epi32(first, second);
+    const __m256i bytes = _mm256_packus_epi16(words, words);
+    const __m128i even = _mm256_castsi256_si128(bytes), odd = _mm256_extracti128_si256(bytes, 1);
+    const int32_t pixels[4] = {
+        _mm_cvtsi128_si32(even), _mm_cvtsi128_si32(odd), _mm_extract_epi32(even, 1), _mm_extract_epi32(odd, 1)};
+    for (int row = 0; row < 4; row++) memcpy(targets[row] + offset, &pixels[row], 4);
 }
 
 AVX2 static inline void across_rows(
@@ -51,7 +75,9 @@ AVX2 static inline void across_rows(
                 low[row] = _mm256_add_epi32(low[row], _mm256_madd_epi16(pixels, lower));
             }
         }
-        for (int row = 0; row < rows; row++) store_pixel(targets[row] + 3 * at, high[row], low[row]);
+        if (rows == MAX_ROWS) store_pixels(targets, 3 * at, high, low);
+        else
+            for (int row = 0; row < rows; row++) store_pixel(targets[row] + 3 * at, high[row], low[row]);
     }
 }
 

@@ -10,11 +10,12 @@ from chiasm.media.kernels.registry import kernels
 from chiasm.media.picture.codecs import codec_border, open_picture
 from chiasm.media.picture.colour import to_rgb
 from chiasm.media.picture.header import Header, read_header
-from chiasm.media.picture.jpeg import without_exif
+from chiasm.media.picture.jpeg import num_scans, without_exif
 from chiasm.media.picture.limits import check_header
 from chiasm.media.picture.png import bit_depth
 from chiasm.media.picture.png_pixels import plain_png
 from chiasm.media.picture.png_rows import require_rows
+from chiasm.media.picture.room import Room
 from chiasm.settings import MediaSettings
 
 Size = tuple[int, int]
@@ -27,15 +28,19 @@ def decode_picture(data: bytes, settings: MediaSettings) -> Image.Image:
     return Image.fromarray(decode_pixels(data, settings))
 
 
-def decode_announced(data: bytes, size: Size, least_size: Size | None, settings: MediaSettings) -> Pixels:
+def decode_announced(
+    data: bytes, size: Size, least_size: Size | None, settings: MediaSettings, room: Room | None = None
+) -> Pixels:
     """As `decode_pixels`, of a picture that is known to be of this upright size."""
     header = read_header(data)
     if (header.width, header.height) != size:
         raise MediaDecodeError(f"The picture is {(header.width, header.height)}, but was announced as {size}")
-    return decode_pixels(data, settings, least_size)
+    return decode_pixels(data, settings, least_size, room)
 
 
-def decode_pixels(data: bytes, settings: MediaSettings, least_size: Size | None = None) -> Pixels:
+def decode_pixels(
+    data: bytes, settings: MediaSettings, least_size: Size | None = None, room: Room | None = None
+) -> Pixels:
     """Return the picture as RGB, rotated as its EXIF data asks, its first frame if it is animated.
 
     Blocks, and releases the interpreter's lock while codecs work. Header and limits are checked here again, since a
@@ -45,6 +50,7 @@ def decode_pixels(data: bytes, settings: MediaSettings, least_size: Size | None 
         data: The encoded picture.
         settings: Limits and the background.
         least_size: The (width, height) of the upright picture that suffices; JPEG may come smaller than it is then.
+        room: Memory that the pixels may lie in; they are good until it is used again.
 
     Raises:
         UnsupportedMediaError: Not a picture of a supported format.
@@ -54,7 +60,7 @@ def decode_pixels(data: bytes, settings: MediaSettings, least_size: Size | None 
     header = read_header(data)
     check_header(header, settings)
     with codec_border(header.format):
-        pixels = _decode_quickly(data, header, least_size)
+        pixels = _decode_quickly(data, header, least_size, room)
         if pixels is None:
             pixels = np.asarray(_decode_with_pillow(data, header, settings.background))
         if header.format != "tiff":  # Pillow itself turns TIFF pictures
@@ -64,10 +70,10 @@ def decode_pixels(data: bytes, settings: MediaSettings, least_size: Size | None 
     return pixels
 
 
-def _decode_quickly(data: bytes, header: Header, least_size: Size | None) -> Pixels | None:
+def _decode_quickly(data: bytes, header: Header, least_size: Size | None, room: Room | None) -> Pixels | None:
     """Decode what needs no Pillow; None leaves other kinds, and the verdict on broken data, to it."""
     if header.format == "jpeg":
-        return _plain_jpeg(data, header, least_size)
+        return _plain_jpeg(data, header, least_size, room)
     if header.format != "png":
         return None
     pixels = plain_png(data)
@@ -76,12 +82,12 @@ def _decode_quickly(data: bytes, header: Header, least_size: Size | None) -> Pix
     return pixels
 
 
-def _plain_jpeg(data: bytes, header: Header, least_size: Size | None) -> Pixels | None:
+def _plain_jpeg(data: bytes, header: Header, least_size: Size | None, room: Room | None) -> Pixels | None:
     """YCbCr and grey; the same bits as Pillow, which uses the same library with a detour.
 
     Of whatever is not there, Pillow would make grey or the last row once more, as long as an end is marked.
     """
-    if data.count(b"\xff\xda") > MAX_JPEG_SCANS:
+    if num_scans(data) > MAX_JPEG_SCANS:
         raise MediaTooLargeError(f"The JPEG data has more than {MAX_JPEG_SCANS} scans")
     try:
         height, width, space, _ = simplejpeg.decode_jpeg_header(data)
@@ -95,7 +101,10 @@ def _plain_jpeg(data: bytes, header: Header, least_size: Size | None) -> Pixels 
             least = (least[1], least[0])
         # 0 stands for all of it, and so does what is larger than the picture
         least_width, least_height = least if least[0] <= width and least[1] <= height else (0, 0)
-        pixels: Pixels = simplejpeg.decode_jpeg(data, "RGB", min_width=least_width, min_height=least_height)
+        place = None if room is None or least_size is not None else room.pixels(width, height)
+        pixels: Pixels = simplejpeg.decode_jpeg(
+            data, "RGB", min_width=least_width, min_height=least_height, buffer=place
+        )
     except ValueError as error:
         if "premature end" in str(error).lower():
             raise MediaDecodeError("The jpeg data is cut off: it holds less than its header says") from None

@@ -2,6 +2,8 @@
 
 from collections.abc import Iterator
 
+import numpy as np
+
 from chiasm.errors import MediaDecodeError
 from chiasm.media.picture.bytes import StepLimit, numbers
 from chiasm.media.picture.tiff import exif_orientation
@@ -26,6 +28,15 @@ def read_jpeg(data: bytes | bytearray) -> tuple[int, int, int]:
             height, width = numbers(">HH", data, start + 1)
             return width, height, orientation or 1
     raise MediaDecodeError("The jpeg data has no frame header")
+
+
+def num_scans(data: bytes) -> int:
+    """Count what may begin a scan. A twentieth of the time that decoding takes would go into `bytes.count`."""
+    found = 0
+    for start in (0, 1):
+        pairs = np.frombuffer(data, "<u2", (len(data) - start) // 2, start)
+        found += int(np.count_nonzero(pairs == (_SOS << 8 | 0xFF)))
+    return found
 
 
 def without_exif(data: bytes) -> bytes:

@@ -1,5 +1,6 @@
 """The decode and prepare stages of one item, timed; blocks its thread."""
 
+import threading
 import time
 from collections.abc import Iterable, Iterator
 from itertools import pairwise
@@ -9,12 +10,15 @@ import msgspec
 from chiasm.errors import MediaDecodeError
 from chiasm.media.kernels.base import Pixels
 from chiasm.media.picture.decode import decode_announced
+from chiasm.media.picture.room import Room
 from chiasm.media.prepare.base import ImagePreparer, PreparedImage
 from chiasm.media.prepare.items import video_preparer
 from chiasm.media.video.frames import Frame, decoded_frames
 from chiasm.media.video.header import read_video_header
 from chiasm.protocol.media import VideoSample
 from chiasm.settings import MediaSettings
+
+_of_thread = threading.local()
 
 
 class Announced(msgspec.Struct, frozen=True):
@@ -44,10 +48,24 @@ def prepare_medium(data: bytes, announced: Announced, preparer: ImagePreparer, s
         return _video(data, announced, announced.video, preparer, settings)
     started = time.perf_counter()
     size = announced.width, announced.height
-    pixels = decode_announced(data, size, preparer.least_size(*size), settings)
+    pixels = decode_announced(data, size, preparer.least_size(*size), settings, _threads_room())
     decoded = time.perf_counter()
-    prepared = preparer.prepare(pixels, size)
+    prepared = _outside(_threads_room(), preparer.prepare(pixels, size))
     return Timed(prepared, started, decoded, time.perf_counter())
+
+
+def _threads_room() -> Room:
+    room: Room | None = getattr(_of_thread, "room", None)
+    if room is None:
+        room = _of_thread.room = Room()
+    return room
+
+
+def _outside(room: Room, prepared: PreparedImage) -> PreparedImage:
+    """With arrays of their own, where a preparer gives the pixels back as they are."""
+    if not any(map(room.owns, prepared.arrays.values())):
+        return prepared
+    return PreparedImage(prepared.plan, {name: array.copy() for name, array in prepared.arrays.items()})
 
 
 def _video(
