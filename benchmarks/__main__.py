@@ -5,6 +5,7 @@ import signal
 import sys
 
 COMMANDS = {
+    "adapters": "LoRA adapters in a batch against the base model, and adapters that come and go",
     "ec_transfer": "handing an embedding to another process",
     "engine": "embedded engine against transformers and vLLM",
     "engine_floor": "where a decode step's time goes, against the memory's speed",
@@ -15,6 +16,8 @@ COMMANDS = {
     "cache_timing": "what a tenant can tell from times about what another has asked",
     "noisy_neighbour": "time to first token of a tenant beside another that floods the server",
     "pooling": "pairs a second of a reranker, against transformers, sentence-transformers, infinity-emb and vLLM",
+    "pooling_paths": "a reranker behind one endpoint against two hops: a service around a fixed-padding model server",
+    "pooling_soak": "pooling requests without end, with processors that fail and clients that leave",
     "simulator_scale": "a million simulated requests over a thousand workers",
     "simulator_reference": "the simulator fitted to some published numbers, held against the others",
     "video": "sampling frames of a video against reading it with OpenCV",
@@ -22,6 +25,7 @@ COMMANDS = {
     "vllm_ec": "handing an embedding from one vLLM server to another, against vLLM's example connector",
     "vllm_failures": "embeddings that go wrong between vLLM servers, with vLLM's example connector and Chiasm's",
     "vllm_topologies": "Chiasm over vLLM servers against one vLLM server, same cores, pictures nobody has seen",
+    "aiperf_agreement": "chiasm bench and AIPerf on the same server: do they measure the same?",
     "load_generator": "chiasm bench against a server of known delays, and what a request costs it",
     "render": "write docs/performance.md from the results",
 }
