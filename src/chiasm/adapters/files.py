@@ -21,12 +21,13 @@ _OUTSIDE = "The folder is not below one of the allowed roots"
 
 @dataclass(frozen=True)
 class AdapterFiles:
-    """A checked adapter. `data` is the whole weights file, tensors count from `start`."""
+    """A checked adapter. `data` is the whole weights file, tensors count from `start`; `config_data` the other one."""
 
     directory: str
     revision: str
     config: LoraConfig
     stored: Stored
+    config_data: bytes = field(repr=False)
     data: bytes = field(repr=False)
     start: int
 
@@ -50,7 +51,7 @@ def read_adapter(directory: str, base: BaseModel, settings: AdapterSettings) -> 
     data = _read(folder / WEIGHTS_NAME, root, settings.max_bytes)
     stored, start = read_header(data, base, config.r)
     digest = hashlib.sha256(hashlib.sha256(config_data).digest() + hashlib.sha256(data).digest())
-    return AdapterFiles(str(folder), digest.hexdigest()[:32], config, stored, data, start)
+    return AdapterFiles(str(folder), digest.hexdigest()[:32], config, stored, config_data, data, start)
 
 
 def allowed_folder(directory: str, settings: AdapterSettings) -> tuple[Path, Path]:

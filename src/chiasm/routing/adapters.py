@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
 
-from chiasm.errors import AdapterError, ChiasmError, EngineDeadError, UnsupportedFeatureError
+from chiasm.errors import AdapterError, ChiasmError, DeadlineExceededError, EngineDeadError, UnsupportedFeatureError
 from chiasm.protocol.adapters import Adaptable, AdapterInfo, AdapterLoad, AdapterRef
 from chiasm.routing.fleet import Fleet
 from chiasm.routing.member import Member
@@ -52,8 +52,11 @@ async def _load(member: Member, load: AdapterLoad, timeout_s: float) -> AdapterI
         raise UnsupportedFeatureError(
             f"Worker '{member.name}' computes with no adapters", hint="See the page on adapters for what it must allow"
         )
-    async with asyncio.timeout(timeout_s):
-        return await member.worker.load_adapter(load, timeout_s)
+    try:
+        async with asyncio.timeout(timeout_s):
+            return await member.worker.load_adapter(load, timeout_s)
+    except TimeoutError:
+        raise DeadlineExceededError(f"Worker '{member.name}' has not loaded the adapter in time") from None
 
 
 async def _unload(member: Member, ref: AdapterRef, timeout_s: float) -> None:

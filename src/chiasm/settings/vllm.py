@@ -46,6 +46,10 @@ class VllmSettings(Section, frozen=True, kw_only=True):
     encoder_memory_share: Annotated[_Share, Meta(description="Share of a device that an encoder takes.")] = 0.3
     max_running: Annotated[int, Meta(ge=1, description="Sequences that a server computes at once.")] = 128
     max_step_tokens: Annotated[int, Meta(ge=0, description="Tokens computed in one step; 0: vLLM's own choice.")] = 0
+    max_adapters: Annotated[int, Meta(ge=1, description="LoRA adapters that a server computes in one step.")] = 4
+    max_cached_adapters: Annotated[
+        int, Meta(ge=1, description="LoRA adapters that a server keeps in memory; others are read again when used.")
+    ] = 32
     picture_hint: Annotated[
         tuple[int, ...],
         Meta(

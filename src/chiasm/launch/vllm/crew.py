@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import chiasm
+from chiasm.adapters.files import preloaded
 from chiasm.errors import EngineStartError, InvalidSettingError, UnsupportedModelError
 from chiasm.launch.members import Connect
 from chiasm.launch.model import model_directory, preparer_of, served_name
@@ -20,8 +21,10 @@ from chiasm.launch.vllm.installed import InstalledVllm, installed_vllm, interpre
 from chiasm.launch.vllm.process import Command, VllmProcess
 from chiasm.launch.vllm.workers_file import ListedWorker, read_workers
 from chiasm.media.prepare.base import ImagePreparer
+from chiasm.protocol.adapters import AdapterLoad
 from chiasm.protocol.worker import Worker
 from chiasm.routing.vllm import ServedModel, VllmWorker
+from chiasm.routing.vllm.adapters import AdapterCopies
 from chiasm.routing.vllm.model import config_of, special_tokens_of
 from chiasm.routing.vllm.versions.registry import version_for
 from chiasm.routing.vllm.worker import VllmOptions
@@ -56,6 +59,7 @@ class VllmCrew:
         self._token = settings.routing.worker_token or ("" if self.listed else secrets.token_urlsafe(24))
         self._spool: Path | None = None
         self._embeddings: Path | None = None
+        self._adapters: AdapterCopies | None = None
         if self.specs:
             self._prepare()
 
@@ -70,10 +74,12 @@ class VllmCrew:
         self._spool = spool
         self._embeddings = Path(tempfile.mkdtemp(prefix="chiasm-ec-", dir=_MEMORY if _MEMORY.is_dir() else None))
         inside = _importable(folder)
+        self._adapters, first = self._copied_adapters(folder)
 
         def spawn(spec: WorkerSpec) -> Process:
             assert self._embeddings is not None, "made above"
             place = self.place(str(folder / f"{spec.name}.sock"), spool, self._embeddings)
+            place = place._replace(adapters=first)
             environment = inherited_environment() | environment_of(spec, settings, place)
             environment |= {"VLLM_API_KEY": self._token, "PYTHONPATH": str(inside)}
             if self._installed.device == "cuda":
@@ -103,6 +109,18 @@ class VllmCrew:
             needs_tower=self.model.has_deepstack,
             kv_port=_free_port(self._settings.transfer.host),
         )
+
+    def _copied_adapters(self, folder: Path) -> tuple[AdapterCopies | None, list[tuple[str, str]]]:
+        """Where servers find adapters, and those to start with. Raises `AdapterError`."""
+        settings = self._settings.adapters
+        if not (settings.roots or settings.preload):
+            return None, []
+        directory = model_directory(self._settings.engine.model)
+        names = {self.model.name, directory.name, directory.resolve().name, *settings.base_names}
+        copies = AdapterCopies(folder / "adapters", self.model.config, names, settings)
+        infos = [copies.place(AdapterLoad(name=name, directory=path)) for name, path in preloaded(settings)]
+        revisions = dict.fromkeys(info.ref.revision for info in infos)
+        return copies, [(revision, str(copies.path(revision))) for revision in revisions]
 
     def close(self) -> None:
         """See `Crew`: embeddings that nobody took go."""
@@ -150,6 +168,8 @@ class VllmCrew:
                     max_running=self._settings.vllm.max_running,
                     ttl_s=self._settings.transfer.ttl_s,
                     data_parallel_rank=rank if ranks > 1 else None,
+                    adapters=None if listed is not None else self._adapters,
+                    loads_adapters=bool(self._settings.adapters.roots),
                     server=name if ranks > 1 else "",
                 )
                 workers.append((called, await VllmWorker.connect(address, self.model, options)))

@@ -1,7 +1,7 @@
 """The command line of a vLLM 0.32 server, by its role."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -11,6 +11,8 @@ from chiasm.settings import Settings
 
 _NO_DOMAIN = "none.invalid"  # RFC 2606: nothing resolves there, so that a server fetches nothing
 _STRUCTURED = {"backend": "guidance", "disable_any_whitespace": True}  # the embedded engine's, as it uses it
+_EXTENSION = "chiasm.engines.vllm.forgetting.Forgetting"
+_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)  # that vLLM takes
 EC_MODULE = "chiasm.engines.vllm.ec_connector"
 
 
@@ -28,6 +30,7 @@ class Place(NamedTuple):
         needs_tower: Whether consumers of embeddings must load the vision tower, which they never run: vLLM 0.32 takes
             no deepstack embeddings without it.
         kv_port: Where it tells others of its keys and values.
+        adapters: Names and folders of the adapters that it starts with.
     """
 
     python: str
@@ -40,6 +43,7 @@ class Place(NamedTuple):
     takes_images: bool
     needs_tower: bool
     kv_port: int
+    adapters: Sequence[tuple[str, str]] = ()
 
 
 def arguments_of(spec: WorkerSpec, settings: Settings, place: Place) -> list[str]:
@@ -57,13 +61,16 @@ def arguments_of(spec: WorkerSpec, settings: Settings, place: Place) -> list[str
         line.append("--enforce-eager")
     line += _memory(spec, settings, place) + _media(spec, settings, place) + _transfer(spec, settings, place)
     if not is_encoder(spec):
-        line += _parallelism(settings)
+        line += _parallelism(settings) + _adapters(settings, place)
     return line + list(vllm.extra_arguments) + _own_arguments(spec, settings)
 
 
 def environment_of(spec: WorkerSpec, settings: Settings, place: Place) -> dict[str, str]:
     """Variables that a server gets besides the ones it inherits."""
     variables = {"VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1", "HF_HUB_OFFLINE": "1"}
+    variables["VLLM_SERVER_DEV_MODE"] = "1"  # clearing caches; on a socket that only this user opens
+    if settings.adapters.roots and not is_encoder(spec):
+        variables["VLLM_ALLOW_RUNTIME_LORA_UPDATING"] = "1"  # behind a socket of this user's, and a key
     if hands_kv_over(spec):
         host = settings.transfer.host
         variables |= {"VLLM_NIXL_SIDE_CHANNEL_HOST": host, "VLLM_NIXL_SIDE_CHANNEL_PORT": str(place.kv_port)}
@@ -169,6 +176,18 @@ def _parallelism(settings: Settings) -> list[str]:
         if size > 1:
             line += [name, str(size)]
     return [*line, "--enable-expert-parallel"] if vllm.expert_parallel else line
+
+
+def _adapters(settings: Settings, place: Place) -> list[str]:
+    """Encoders get none: adapters that touch the vision tower are refused."""
+    adapters, vllm = settings.adapters, settings.vllm
+    if not (adapters.roots or adapters.preload):
+        return []
+    rank = next((one for one in _RANKS if one >= adapters.max_rank), _RANKS[-1])
+    line = ["--enable-lora", "--max-lora-rank", str(rank), "--max-loras", str(vllm.max_adapters)]
+    line += ["--max-cpu-loras", str(max(vllm.max_adapters, vllm.max_cached_adapters))]
+    modules = [json.dumps({"name": name, "path": path}) for name, path in place.adapters]
+    return [*line, "--lora-modules", *modules] if modules else line
 
 
 def _own_arguments(spec: WorkerSpec, settings: Settings) -> list[str]:

@@ -76,7 +76,8 @@ class CallWriter:
             raise InvalidRequestError("A number or a text of the request cannot be written as JSON") from error
 
     def _common(self, request: GenerateRequest) -> dict[str, Any]:
-        body = {"model": self._served_as, "request_id": request.request_id, "stream": request.stream}
+        served_as = self._served_as if request.adapter is None else request.adapter.revision
+        body = {"model": served_as, "request_id": request.request_id, "stream": request.stream}
         if request.stream:
             body["stream_options"] = {"include_usage": True}
         if request.cache_salt:

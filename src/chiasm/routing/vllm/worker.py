@@ -9,12 +9,23 @@ from typing import TypeVar
 
 import msgspec
 
-from chiasm.errors import ChiasmError, EngineDeadError, EngineError, EngineStartError
+from chiasm.errors import (
+    ChiasmError,
+    EngineDeadError,
+    EngineError,
+    EngineStartError,
+    InvalidRequestError,
+    UnsupportedFeatureError,
+)
 from chiasm.observability.receipt import Span
+from chiasm.protocol.adapters import AdapterInfo, AdapterLoad, AdapterRef
+from chiasm.protocol.deletion import Deleted, Deletion
 from chiasm.protocol.generation import GenerateEvent, GenerateRequest, RequestFinished
+from chiasm.protocol.wire import WireRequest
 from chiasm.protocol.worker import EncodeRequest, EncodeResponse, Role, WorkerInfo, WorkerStats
 from chiasm.routing.remote.channel import Channel
 from chiasm.routing.remote.connection import WorkerConnection
+from chiasm.routing.vllm.adapters import LOAD_PATH, UNLOAD_PATH, AdapterCopies
 from chiasm.routing.vllm.answers import Answer, EventReader, answer_of
 from chiasm.routing.vllm.events import EventStream
 from chiasm.routing.vllm.faults import translated
@@ -60,6 +71,9 @@ class VllmOptions(msgspec.Struct, frozen=True, kw_only=True):
         max_running: Sequences that it computes at once.
         ttl_s: Time for which an embedding is counted on.
         data_parallel_rank: The rank that all calls go to; None: the server chooses.
+        adapters: Copies of adapters that the server can read; None: it computes with none.
+        loads_adapters: Whether it takes further ones while it runs.
+        ec_connector: By which embeddings come or go; empty: by none.
         server: The server that other ranks are engines of, too; empty: there are none.
     """
 
@@ -72,6 +86,8 @@ class VllmOptions(msgspec.Struct, frozen=True, kw_only=True):
     max_running: int = 256
     ttl_s: float = 60.0
     data_parallel_rank: int | None = None
+    adapters: AdapterCopies | None = None
+    loads_adapters: bool = False
     server: str = ""
 
 
@@ -92,6 +108,8 @@ class VllmWorker:
         self._stats = NOTHING
         self._stats_due_s = 0.0
         self._num_open = 0
+        self._loras: set[str] = set()  # revisions that the server has
+        self._forgetting = Forgetting(connection, served.id, options.roles, options.ec_connector)
         self._info = WorkerInfo(
             name=options.name,
             model=model.name,
@@ -103,6 +121,7 @@ class VllmWorker:
             takes_images=model.takes_images,
             encodes_for_others=options.roles == ("encode",),
             mixes_sources=False,
+            takes_adapters=options.adapters is not None and options.roles != ("encode",),
             model_revision=model.revision,
             processor_revision=model.processor_revision,
             started_at_unix_s=time.time(),
@@ -132,6 +151,7 @@ class VllmWorker:
             if served is None:
                 raise EngineStartError(f"The vLLM server '{options.name}' serves no model")
             worker = cls(connection, model, served, version, options)
+            worker._loras = {one.id for one in models if one.parent is not None}
             await worker.refresh(timeout_s)
         except BaseException:
             await connection.aclose()
@@ -166,6 +186,8 @@ class VllmWorker:
 
     async def generate(self, request: GenerateRequest) -> AsyncGenerator[GenerateEvent, None]:
         """See `Worker`."""
+        if request.adapter is not None:
+            await self._have(request.adapter, request.timeout_s)
         call = self._calls.generate(request)
         reader, finished = EventReader(request.sampling.n, self._model.num_visual_tokens(request)), None
         with self._counted(request):
@@ -190,6 +212,54 @@ class VllmWorker:
         took_s = time.monotonic() - started_s
         spans = tuple(Span("encode", 0.0, took_s, place) for place in range(len(handles)))
         return EncodeResponse(handles=handles, spans=spans)
+
+    async def forget(self, deletion: Deletion, timeout_s: float) -> tuple[Deleted, ...]:
+        """See `Forgetful`. A server forgets everything, between two requests."""
+        return (await self._forgetting.forget(deletion, self._info.name, timeout_s),)
+
+    async def load_adapter(self, load: AdapterLoad, timeout_s: float) -> AdapterInfo:
+        """See `Adaptable`."""
+        info = await asyncio.to_thread(self._copies().place, load)
+        await self._have(info.ref, timeout_s)
+        return info
+
+    async def unload_adapter(self, ref: AdapterRef, timeout_s: float) -> None:
+        """See `Adaptable`."""
+        if ref.revision in self._loras and self._options.loads_adapters:
+            self._loras.discard(ref.revision)
+            await self._say(UNLOAD_PATH, {"lora_name": ref.revision}, timeout_s)
+
+    async def _have(self, ref: AdapterRef, timeout_s: float) -> None:
+        """Have the server know an adapter. One that was started again has those it was started with alone."""
+        if ref.revision in self._loras:
+            return
+        copies = self._copies()
+        if not self._options.loads_adapters:
+            raise UnsupportedFeatureError(
+                f"The vLLM server '{self._options.name}' takes no adapters while it runs",
+                hint="Set adapters.roots, or name it in adapters.preload",
+            )
+        await asyncio.to_thread(copies.ensure, ref)
+        try:
+            body = {"lora_name": ref.revision, "lora_path": str(copies.path(ref.revision))}
+            await self._say(LOAD_PATH, body, timeout_s)
+        except InvalidRequestError as error:
+            if _LOADED_ALREADY not in error.message:  # by another request, a moment ago
+                raise
+        self._loras.add(ref.revision)
+
+    async def _say(self, path: str, body: dict[str, str], timeout_s: float) -> None:
+        call = WireRequest(path, (msgspec.json.encode(body),))
+        async with self._connection.post(call, timeout_s) as channel:
+            await self._connection.whole(channel)
+
+    def _copies(self) -> AdapterCopies:
+        if self._options.adapters is None:
+            raise UnsupportedFeatureError(
+                f"The vLLM server '{self._options.name}' computes with no adapters",
+                hint="Servers that Chiasm starts do, with adapters.roots or adapters.preload set",
+            )
+        return self._options.adapters
 
     async def aclose(self) -> None:
         """Let go of the server, which lives on; requests still open end with `EngineDeadError`."""

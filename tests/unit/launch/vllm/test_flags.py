@@ -7,7 +7,7 @@ import pytest
 
 from chiasm.launch.vllm.crew import vllm_specs
 from chiasm.launch.vllm.flags import Place, arguments_of, environment_of
-from chiasm.settings import MediaSettings, RoutingSettings, Settings, TransferSettings, VllmSettings
+from chiasm.settings import AdapterSettings, MediaSettings, RoutingSettings, Settings, TransferSettings, VllmSettings
 
 SPEC = vllm_specs(RoutingSettings())[0]
 
@@ -161,3 +161,26 @@ def test_servers_that_hand_keys_and_values_over_have_a_port_for_it():
     assert ports == {"encode-0": None, "prefill-0": "5000", "decode-0": "5000"}
     assert found["decode-0"]["UCX_TLS"] == "tcp,shm,self"
     assert "VLLM_NIXL_SIDE_CHANNEL_PORT" not in environment_of(SPEC, settings, place())
+
+
+def adapted(spec, **adapters):
+    settings = Settings(adapters=AdapterSettings(**adapters))
+    where = place(adapters=[("abc", "/copies/abc")] if adapters.get("preload") else [])
+    return arguments_of(spec, settings, where), environment_of(spec, settings, where)
+
+
+def test_servers_that_speak_take_adapters_within_bounds_and_encoders_none():
+    encoder, speaker = vllm_specs(RoutingSettings(topology="e-pd"))
+    for given in ({"roots": ("/srv",)}, {"roots": ("/srv",), "preload": ("a=/srv/a",)}, {"preload": ("a=/srv/a",)}):
+        line, variables = adapted(speaker, max_rank=20, **given)
+        assert line[line.index("--max-lora-rank") + 1] == "32"
+        assert line[line.index("--max-loras") + 1] == "4"
+        assert int(line[line.index("--max-cpu-loras") + 1]) >= 4
+        assert ("--lora-modules" in line) is ("preload" in given)
+        assert ("VLLM_ALLOW_RUNTIME_LORA_UPDATING" in variables) is ("roots" in given), "closed unless operators load"
+        line, variables = adapted(encoder, **given)
+        assert not any("lora" in one.lower() for one in [*line, *variables])
+    line, variables = adapted(speaker)
+    assert not any("lora" in one.lower() for one in [*line, *variables])
+    line, _ = adapted(speaker, preload=("a=/srv/a",))
+    assert json.loads(line[line.index("--lora-modules") + 1]) == {"name": "abc", "path": "/copies/abc"}
