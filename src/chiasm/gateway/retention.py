@@ -30,7 +30,7 @@ _BOTH = (_MEDIA, _TENANT)
 
 def retention_of(settings: Settings) -> tuple[Retention, ...]:
     """What a server with these settings keeps. Nothing of it outlives the server's processes but logs."""
-    return (*_media_and_workers(settings), *_gateway(settings), *_logs(settings.gateway))
+    return (*_media_and_workers(settings), *_gateway(settings), *_logs(settings.gateway), *_traces(settings))
 
 
 def _media_and_workers(settings: Settings) -> tuple[Retention, ...]:
@@ -138,5 +138,19 @@ def _logs(gateway: GatewaySettings) -> tuple[Retention, ...]:
             holds="acts of operators: key ids, paths, status",
             lifetime_s=None,
             bound="whoever rotates the file decides",
+        ),
+    )
+
+
+def _traces(settings: Settings) -> tuple[Retention, ...]:
+    if not settings.observability.otlp_endpoint:
+        return ()
+    return (
+        Retention(
+            what="traces",
+            where="a collector",
+            holds="request ids, times, counts and workers' names; no content",
+            lifetime_s=None,
+            bound="whoever runs the collector decides",
         ),
     )

@@ -17,6 +17,7 @@ from chiasm.gateway.cache_scopes import CacheScopes
 from chiasm.gateway.exchange.ids import RequestIds
 from chiasm.gateway.media_keys import MediaKeys
 from chiasm.gateway.receipts import ReceiptRing
+from chiasm.gateway.tracing import Tracing
 from chiasm.media.reference import MediaReference
 from chiasm.media.spool import SpoolLease
 from chiasm.observability.logs import log_receipt
@@ -99,6 +100,7 @@ class Gateway:
         self.media_keys = MediaKeys()
         self.interruptions = Interruptions()
         self.metrics = GatewayMetrics(self._levels, self._worker_levels, self._worker_totals)
+        self.tracing = Tracing()
 
     @property
     def is_ready(self) -> bool:
@@ -115,10 +117,11 @@ class Gateway:
 
     def open(self, scope: Scope) -> Seat:
         """Let a request in, for a block. Raises `RateLimitedError`; entering it, what `Admission.open` raises."""
+        self.tracing.begin(scope["headers"])
         return self.admission.open(self.tenants.admit(scope["tenant"]).share)
 
     def end(self, endpoint: str, receipt: Receipt, tenant: str, num_streamed_tokens: int = 0) -> None:
-        """Record the only ending of a request: counters, receipt, log line, and what its tenant has used.
+        """Record the only ending of a request: counters, receipt, trace, log line, and what its tenant has used.
 
         What was streamed counts where the request did not finish, and its usage is not known.
         """
@@ -126,6 +129,7 @@ class Gateway:
         self.receipts.add(receipt, tenant)
         num_tokens = receipt.num_prompt_tokens + (receipt.num_output_tokens or num_streamed_tokens)
         self.tenants.use(tenant, tokens=num_tokens, visual_tokens=receipt.num_visual_tokens)
+        self.tracing.end(endpoint, receipt)
         log_receipt(endpoint, receipt)
 
     async def weigh(self) -> tuple[WorkerMemory, ...]:

@@ -8,17 +8,19 @@ from contextlib import asynccontextmanager, contextmanager, suppress
 
 import uvloop
 
+from chiasm import __version__
 from chiasm.gateway import create_app
 from chiasm.gateway.policy import policy_of
-from chiasm.gateway.state import Ingest
+from chiasm.gateway.state import Gateway, Ingest
 from chiasm.launch.backend import Backend
 from chiasm.launch.engine import Progress, start_worker
 from chiasm.launch.memory import settle
 from chiasm.launch.pooling import PoolingInProcess, wants_pooling
 from chiasm.launch.server import address_of, bind, serve_app
 from chiasm.media.ingest import MediaIngest
+from chiasm.observability.trace_export import TraceExporter
 from chiasm.protocol.worker import Worker
-from chiasm.settings import Settings
+from chiasm.settings import ObservabilitySettings, Settings
 from chiasm.tenancy.watch import watch_keys_file
 
 _START_TIMEOUT_S = 150.0
@@ -86,6 +88,7 @@ class LocalServer:
             EngineStartError: The model cannot be served.
         """
         self._settings = settings
+        self._traces = _exporter(settings.observability)
         self._listener = bind(settings.gateway.host, settings.gateway.port)
         self.address = address_of(self._listener)
         try:
@@ -123,11 +126,27 @@ class LocalServer:
             gateway = app.state.gateway
             await gateway.adapters.preload(self._settings.adapters)
             watching = asyncio.create_task(watch_keys_file(gateway.tenants, gateway.audit.record))
+            exporting = asyncio.create_task(self._export_traces(gateway))
             try:
                 await serve_app(app, gateway, self._listener, self._settings.gateway, stop, on_ready)
             finally:
                 watching.cancel()
+                exporting.cancel()
+                await asyncio.wait([exporting])
                 gateway.audit.close()
+
+
+    async def _export_traces(self, gateway: Gateway) -> None:
+        if self._traces is not None:
+            gateway.tracing.exporter = self._traces
+            self._traces.count = gateway.metrics.traced
+            await self._traces.run()
+
+
+def _exporter(settings: ObservabilitySettings) -> TraceExporter | None:
+    if not settings.otlp_endpoint:
+        return None
+    return TraceExporter(settings.otlp_endpoint, settings.trace_share, __version__)
 
 
 def serve(settings: Settings, progress: Progress, on_ready: Callable[[LocalServer], None]) -> None:

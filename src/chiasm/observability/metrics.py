@@ -52,6 +52,9 @@ class GatewayMetrics:
         self._visual_tokens = self._counter("visual_tokens", "Of the prompt tokens, those of pictures.")
         self._cached_tokens = self._counter("cached_tokens", "Of the prompt tokens, those found in the prefix cache.")
         self._cached_embeddings = self._counter("cached_embeddings", "Pictures not encoded, since cached.")
+        self._traces = self._counter(
+            "traces", "Requests whose traces a collector took, or that were dropped.", ["outcome"]
+        )
         self._output_tokens = self._counter("output_tokens", "Tokens generated for finished requests.")
 
     def receive(self, endpoint: str) -> None:
@@ -78,6 +81,10 @@ class GatewayMetrics:
         ):
             if count:
                 counter.inc(count)
+
+    def traced(self, outcome: str, count: int) -> None:
+        """Count what became of requests' traces."""
+        self._child(self._traces, outcome).inc(count)
 
     def media(self, spans: Iterable[Span], media: Sequence[tuple[str, int]]) -> None:
         """Count what a request's media took. `media` are their formats and pixels, in the request's order."""

@@ -320,7 +320,7 @@ class RoutingSettings(Section, frozen=True, kw_only=True):
 
 
 class ObservabilitySettings(Section, frozen=True, kw_only=True):
-    """Logs."""
+    """Logs and traces."""
 
     log_level: Annotated[
         Literal["debug", "info", "warning", "error"], Meta(description="Least severe line logged.")
@@ -328,6 +328,13 @@ class ObservabilitySettings(Section, frozen=True, kw_only=True):
     log_format: Annotated[Literal["text", "json"], Meta(description="Lines for people, or one JSON object a line.")] = (
         "text"
     )
+    otlp_endpoint: Annotated[
+        str,
+        Meta(description="OpenTelemetry collector that gets traces, as http://127.0.0.1:4318; empty: none are made."),
+    ] = ""
+    trace_share: Annotated[
+        float, Meta(ge=0, le=1, description="Share of requests traced whose callers have not decided that.")
+    ] = 1.0
 
 
 class Settings(Section, frozen=True, kw_only=True):

@@ -44,6 +44,11 @@ def test_rules_follow_the_settings(override, about, is_open, says):
     assert says in found.says
 
 
+def test_traces_are_among_what_is_kept_when_they_are_made():
+    assert "traces" not in {one.what for one in policy().kept}
+    assert "traces" in {one.what for one in policy("observability.otlp_endpoint=http://inner:4318").kept}
+
+
 def test_nothing_secret_is_said():
     made = policy(
         f"gateway.api_keys=['{_SECRET}']",

@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager, contextmanager
 from urllib.parse import urlsplit
 
 from chiasm.errors import DeadlineExceededError, EngineDeadError, EngineError, InvalidSettingError, OverloadedError
+from chiasm.observability.trace import outgoing
 from chiasm.protocol.wire import WireRequest, decode_fault
 from chiasm.routing.remote.channel import Channel
 
@@ -85,8 +86,10 @@ class WorkerConnection:
         channel = self._pooled(loop.time()) or await self._connected(deadline_s)
         timer = loop.call_at(deadline_s, channel.expire)
         try:
+            trace = outgoing.get()
+            headers = self._headers + b"traceparent: " + trace + b"\r\n" if trace else self._headers
             length = b"Content-Length: %d\r\n\r\n" % sum(map(len, request.pieces))
-            channel.send(method + request.path.encode() + self._headers + length, *request.pieces)
+            channel.send(method + request.path.encode() + headers + length, *request.pieces)
             await self._check(channel)
             yield channel
         finally:
