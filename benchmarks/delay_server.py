@@ -15,7 +15,7 @@ import time
 import httptools
 import uvloop
 
-_CHUNK = b'data: {"choices":[{"index":0,"delta":{"content":"w "}}]}\n\n'
+_CHUNK = b'data: {"object":"chat.completion.chunk","choices":[{"index":0,"delta":{"content":"w "}}]}\n\n'
 _HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
 
 
@@ -25,8 +25,8 @@ def _framed(data: bytes) -> bytes:
 
 def _last(num_tokens: int) -> bytes:
     usage = {"prompt_tokens": 1, "completion_tokens": num_tokens, "total_tokens": 1 + num_tokens}
-    data = f"data: {json.dumps({'choices': [], 'usage': usage})}\n\ndata: [DONE]\n\n".encode()
-    return _framed(data) + b"0\r\n\r\n"
+    chunk = {"object": "chat.completion.chunk", "choices": [], "usage": usage}
+    return _framed(f"data: {json.dumps(chunk)}\n\ndata: [DONE]\n\n".encode()) + b"0\r\n\r\n"
 
 
 class Delays:

@@ -24,6 +24,8 @@ STATISTICS = "profile_export_aiperf.json"
 
 _PERCENTILES = (1, 5, 10, 25, 50, 75, 90, 95, 99)
 _HTTP_OK = 200
+_WORKER = "chiasm-bench"
+"""AIPerf does not read records without the names of the processes that made them."""
 
 
 def write_aiperf(folder: Path, measured: Measured, summary: CellSummary) -> None:
@@ -45,6 +47,8 @@ def _line(record: Record, zero_ns: int) -> dict[str, Any]:
             "request_start_ns": zero_ns + record.sent_ns,
             "request_ack_ns": None if record.head_ns is None else zero_ns + record.head_ns,
             "request_end_ns": zero_ns + record.end_ns,
+            "worker_id": _WORKER,
+            "record_processor_id": _WORKER,
             "benchmark_phase": "profiling",
             "was_cancelled": record.outcome == CANCELLED,
             "cancellation_time_ns": zero_ns + record.end_ns if record.outcome == CANCELLED else None,

@@ -106,6 +106,7 @@ def test_aiperf_files_have_its_names_and_units(tmp_path):
     write_aiperf(tmp_path, measured, summarize(measured, 20.0))
     lines = [json.loads(line) for line in (tmp_path / "profile_export.jsonl").read_text().splitlines()]
     assert [line["metadata"]["session_num"] for line in lines] == [0, 1, 2]
+    assert {"worker_id", "record_processor_id"} <= set(lines[0]["metadata"])  # AIPerf does not read records without
     metrics = lines[0]["metrics"]
     assert metrics["time_to_first_token"] == {"value": pytest.approx(100), "unit": "ms"}
     assert metrics["inter_token_latency"]["value"] == pytest.approx(15)

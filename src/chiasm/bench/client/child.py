@@ -1,10 +1,12 @@
 """A client process: reads its order, waits for the start, sends, writes its records. Ends when its owner does."""
 
 import asyncio
+import os
 import resource
 import signal
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
@@ -65,14 +67,24 @@ async def _send(order: Order, load: Load, zero_ns: int) -> tuple[float, float]:
     try:
         await pacer.until(zero_ns)
         started_s, cpu_s = time.monotonic(), time.process_time()
-        if order.concurrency:
+        if order.concurrency:  # takes all it can get, and so must not come first
             await load.run_closed(zero_ns, order.concurrency)
         else:
+            _come_first()
             await load.run_open(zero_ns, pacer.until)
         cpu_s = time.process_time() - cpu_s
         return cpu_s, cpu_s / max(time.monotonic() - started_s, 1e-9)
     finally:
         pacer.close()
+
+
+def _come_first() -> None:
+    """Run before what else this machine does, where that is allowed: requests are due, and answers come, at instants.
+
+    An open loop needs little of a core; one that needs 80 % of it is called invalid.
+    """
+    with suppress(PermissionError):
+        os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(1))
 
 
 async def _report(load: Load) -> None:
