@@ -1,5 +1,6 @@
 """`chiasm simulate`: fleets in virtual time, side by side."""
 
+import logging
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -34,6 +35,7 @@ from chiasm.cli.workload import (
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from chiasm.simulator.run import Changes
     from chiasm.simulator.summary import ClassSummary, Summary
 
 
@@ -74,6 +76,18 @@ def simulate(  # noqa: PLR0913 - one parameter is one option
     seed: Seed = 0,
     slo_ttft_ms: SloTtft = None,
     slo_tpot_ms: SloTpot = None,
+    mean_up: Annotated[
+        float, typer.Option("--mean-up-s", min=0, help="Each worker dies after so long, on average; 0: none dies.")
+    ] = 0.0,
+    mean_down: Annotated[
+        float, typer.Option("--mean-down-s", min=0, help="And is back after so long, on average, with empty caches.")
+    ] = 10.0,
+    max_encoders: Annotated[
+        int, typer.Option(min=0, max=100_000, help="Scale encoders apart up to so many; 0: as many as there are.")
+    ] = 0,
+    queue_target_ms: Annotated[
+        float, typer.Option(min=1, help="What a picture may wait for encoders before more of them are started.")
+    ] = 500.0,
     timeline: Annotated[
         Path | None,
         typer.Option(help="Write the first requests of the last fleet as a trace for chrome://tracing or Perfetto."),
@@ -83,7 +97,8 @@ def simulate(  # noqa: PLR0913 - one parameter is one option
     """Say what fleets would do with the same requests, without having any of them.
 
     Routing, policies and the scheduler are those that serve real requests; only what stages cost comes from a file of
-    measurements. Caches are never full, and nothing fails.
+    measurements. So are recovery from workers that die (--mean-up-s) and the signal that encoders are scaled by
+    (--max-encoders).
 
     Try:
 
@@ -97,6 +112,7 @@ def simulate(  # noqa: PLR0913 - one parameter is one option
     from chiasm.simulator.fleets import fleet_named
     from chiasm.simulator.timeline import Timeline
 
+    logging.getLogger("chiasm.routing").setLevel(logging.ERROR)  # that simulated workers die is no warning
     costs = calibration_of(calibration)
     seen = trace_of(trace, num_pixels=pixels, visual_tokens=visual_tokens, speed=speed)
     traffic = (
@@ -124,6 +140,7 @@ def simulate(  # noqa: PLR0913 - one parameter is one option
         costs,
         policy=policy.value,
         requests=seen.requests if seen is not None else None,
+        changes=_changes(mean_up, mean_down, max_encoders, queue_target_ms, seed),
         objective=objective_of(slo_ttft_ms, slo_tpot_ms),
         on_span=lambda cluster: picture.see if picture is not None and cluster is clusters[-1] else None,
     )
@@ -134,6 +151,17 @@ def simulate(  # noqa: PLR0913 - one parameter is one option
         print_json(summaries)
     else:
         _print(summaries)
+
+
+def _changes(up_s: float, down_s: float, max_encoders: int, queue_ms: float, seed: int) -> "Changes":
+    from chiasm.simulator.failures import Failures
+    from chiasm.simulator.run import Changes
+    from chiasm.simulator.scaling import Scaling
+
+    return Changes(
+        failures=Failures(mean_up_s=up_s, mean_down_s=down_s, seed=seed) if up_s else None,
+        scaling=Scaling(max_encoders=max_encoders, queue_s=queue_ms / 1e3) if max_encoders else None,
+    )
 
 
 def _with_progress(found: "Iterator[Summary]", names: list[str]) -> "Iterator[Summary]":
@@ -173,7 +201,20 @@ def _print(summaries: "list[Summary]") -> None:
             )
     console = Console()
     console.print(table)
+    for summary in summaries:
+        if summary.num_deaths or summary.most_encoders > summary.mean_encoders:
+            console.print(_what_changed(summary))
     console.print("Times in milliseconds. An unstable fleet's queue grows for as long as requests come.")
+
+
+def _what_changed(summary: "Summary") -> str:
+    parts = []
+    if summary.num_deaths:
+        ended = ", ".join(f"{count} {code}" for code, count in summary.failures.items()) or "none"
+        parts.append(f"{summary.num_deaths} deaths of workers; requests that ended with an error: {ended}")
+    if summary.most_encoders > summary.mean_encoders:
+        parts.append(f"{summary.mean_encoders:.1f} encoders on average, {summary.most_encoders} at most")
+    return f"{summary.cluster}: {'; '.join(parts)}."
 
 
 def _figures(one: "ClassSummary") -> tuple[str, ...]:

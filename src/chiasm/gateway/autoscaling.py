@@ -16,7 +16,7 @@ def autoscaling_levels(admission: Admission, worker: Worker, ttft_slo_s: float) 
     requests that wait now and will not have a first token within the objective, at the pace of late.
     """
     fleet = worker.fleet_state() if isinstance(worker, Fleetlike) else None
-    encode_s, prefill_s = (_mean_wait_s(fleet, role) for role in ("encode", "prefill"))
+    encode_s, prefill_s = (mean_wait_s(fleet, role) for role in ("encode", "prefill"))
     return {
         "encoder_queue_seconds": encode_s,
         "prefill_queue_seconds": prefill_s,
@@ -31,7 +31,8 @@ def num_late(admission: Admission, within_s: float) -> int:
     return max(0, admission.num_queued - in_time)
 
 
-def _mean_wait_s(fleet: FleetState | None, role: str) -> float:
+def mean_wait_s(fleet: FleetState | None, role: str) -> float:
+    """What work of a role would wait for at a worker that is ready, on average; 0 where there is none."""
     if fleet is None:
         return 0.0
     ready = [one for one in fleet.members if one.state == "ready" and role in one.roles]

@@ -63,7 +63,12 @@ class Calibration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
             layers of a tower that can pause, else 1.
         media_threads: Pictures prepared at once in one worker.
         text_waits_for_media: Whether requests without pictures go through the media threads' queue too.
-        kv_tokens: Tokens of context that one engine holds; 0 is no limit.
+        kv_tokens: Tokens of context that one engine holds; 0 is no limit. A generation waits until its whole context
+            has room.
+        prefix_cache_tokens: Tokens of prompts that an engine keeps for others that begin alike; 0 is no limit.
+        embedding_cache_tokens: Visual tokens that a worker keeps of pictures; 0 is no limit.
+        timeout_s: From when on a request that failed is not tried again.
+        prefill_ahead: Whether a prompt is computed as far as its pictures are there, while the others are made.
     """
 
     source: str = ""
@@ -86,6 +91,10 @@ class Calibration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     max_encode_tokens: Annotated[int, Meta(ge=1)] = 1024
     encode_parts: Annotated[int, Meta(ge=1)] = 1
     kv_tokens: Annotated[int, Meta(ge=0)] = 0
+    prefix_cache_tokens: Annotated[int, Meta(ge=0)] = 0
+    embedding_cache_tokens: Annotated[int, Meta(ge=0)] = 0
+    prefill_ahead: bool = False
+    timeout_s: Annotated[float, Meta(gt=0)] = 120.0
 
     def prefill_s(self, num_tokens: int, num_prompts: int = 1) -> float:
         """Seconds for prompts of so many tokens in all, computed without anything beside them."""

@@ -4,22 +4,26 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from chiasm.simulator.calibration import Calibration
 from chiasm.simulator.cluster import Cluster
-from chiasm.simulator.run import OnSpan, Policy, simulate
+from chiasm.simulator.front import OnSpan
+from chiasm.simulator.run import Changes, Policy, simulate
 from chiasm.simulator.summary import Objective, Summary, summarise
 from chiasm.simulator.traffic import Request, Traffic
 
 
-def compare(
+def compare(  # noqa: PLR0913 - what a simulation takes
     clusters: Sequence[Cluster],
     traffic: Traffic,
     calibration: Calibration,
     *,
     policy: Policy = "adaptive",
     requests: Iterable[Request] | None = None,
+    changes: Changes | None = None,
     objective: Objective | None = None,
     on_span: Callable[[Cluster], OnSpan | None] = lambda _: None,
 ) -> Iterator[Summary]:
     """Simulate each fleet; a summary comes as soon as it is there. Raises as `simulate` does."""
     for cluster in clusters:
-        outcome = simulate(cluster, traffic, calibration, policy=policy, requests=requests, on_span=on_span(cluster))
+        outcome = simulate(
+            cluster, traffic, calibration, policy=policy, requests=requests, changes=changes, on_span=on_span(cluster)
+        )
         yield summarise(outcome, media_threads=calibration.media_threads, objective=objective)

@@ -7,6 +7,7 @@ and not by token.
 import math
 from collections import deque
 from collections.abc import Callable, Generator
+from contextlib import suppress
 from dataclasses import dataclass
 from heapq import heappop, heappush
 from itertools import count
@@ -56,12 +57,23 @@ class Generation:
         num_known_tokens: int = 0,
         *,
         has_media: bool = False,
+        num_missing_tokens: int = 0,
     ) -> None:
-        """Describe a sequence; `num_known_tokens` of its prompt are in a cache, but one is always computed."""
+        """Describe a sequence.
+
+        Args:
+            env: Whose time it is.
+            num_prompt_tokens: Of its prompt.
+            num_output_tokens: Of its answer.
+            num_known_tokens: Of its prompt in a cache; one token is always computed.
+            has_media: Whether its prompt has pictures.
+            num_missing_tokens: At its prompt's end, those that wait for pictures.
+        """
         self.num_prompt_tokens = num_prompt_tokens
         self.num_output_tokens = num_output_tokens
         self.num_known_tokens = min(num_known_tokens, num_prompt_tokens - 1)
         self.has_media = has_media
+        self.num_missing_tokens = num_missing_tokens
         self.first = env.event()
         self.done = env.event()
         self.scheduled: Scheduled | None = None
@@ -70,6 +82,13 @@ class Generation:
     def num_tokens(self) -> int:
         """Of context at its end."""
         return self.num_prompt_tokens + self.num_output_tokens
+
+    def fail(self, error: Exception) -> None:
+        """Let whoever waits for it see an error."""
+        for event in (self.first, self.done):
+            if not event.triggered:
+                event.defused = True
+                event.fail(error)
 
 
 class Engine:
@@ -115,8 +134,9 @@ class Engine:
         self._num_held_tokens = 0  # promised to generations that have begun
         self._num_context_tokens = 0
         self._wake = env.event()
+        self._withdrawn: list[Generation] = []
         self.num_media = 0
-        env.process(self._run())
+        self._process = env.process(self._run())
 
     @property
     def num_decoding(self) -> int:
@@ -128,6 +148,27 @@ class Engine:
         self._outside.append(generation)
         self._awake()
 
+    def supply(self, generation: Generation, num_missing_tokens: int) -> None:
+        """More of a prompt can be computed; harmless when it has ended."""
+        generation.num_missing_tokens = num_missing_tokens
+        if generation.scheduled is not None:
+            self._scheduler.set_missing(generation.scheduled, num_missing_tokens)
+        self._awake()
+
+    def withdraw(self, generation: Generation) -> None:
+        """End a generation before the next step; its events never happen. Harmless when it has ended."""
+        self._withdrawn.append(generation)
+        self._awake()
+
+    def stop(self, error: Exception) -> None:
+        """Die: all work is lost, and generations see the error."""
+        lost = [*self._open.values(), *self._outside]
+        self._open.clear()
+        self._outside.clear()
+        self._process.interrupt()
+        for generation in lost:
+            generation.fail(error)
+
     def encode(self, owner: str, num_tokens: int, on_encoded: Callable[[], None]) -> None:
         """Queue a picture of a request; `on_encoded` is called when its embedding is there."""
         self._pictures.add(_Picture(owner, num_tokens, on_encoded))
@@ -138,6 +179,10 @@ class Engine:
             self._wake.succeed()
 
     def _run(self) -> Process:
+        with suppress(simpy.Interrupt):
+            yield from self._work()
+
+    def _work(self) -> Process:
         while True:
             self._let_in()
             demand = self._scheduler.demand
@@ -146,7 +191,7 @@ class Engine:
                 yield from self._encode_batch()
             elif turn is Turn.STEP and self._pictures:
                 num_steps = yield from self._step(demand, 1 + self._turns.num_more(demand))
-                self._turns.took_more(demand, num_steps - 1)
+                self._turns.took_more(demand, max(num_steps - 1, 0))
             elif turn is Turn.STEP:
                 yield from self._step(demand)
             else:
@@ -154,10 +199,11 @@ class Engine:
                 yield self._wake
 
     def _step(self, demand: Demand, max_steps: float = math.inf) -> Steps:
-        """One step, or several that only decode; returns how many."""
+        """One step, or several that only decode; returns how many: none where prompts wait for their first picture."""
         most = self._budget.max_media_tokens(demand, self._env.now)
         step = self._scheduler.plan(self._admitted, most)
-        assert not step.is_empty, "the scheduler said that there is work"
+        if step.is_empty:
+            return 0
         if not step.chunks:
             return (yield from self._decode(step, max_steps))
         yield from self._prefill(step)
@@ -187,13 +233,18 @@ class Engine:
                 yield self._env.timeout(seconds / num_parts)
 
     def _let_in(self) -> None:
-        """Give generations to the scheduler as far as their whole context has room."""
+        """Take out what was withdrawn, then give the scheduler what has room for its whole context."""
+        while self._withdrawn:
+            self._take_out(self._withdrawn.pop())
         while self._outside and self._has_room(self._outside[0]):
             generation = self._outside.popleft()
             self._num_held_tokens += generation.num_tokens
             key = next(self._keys)
             generation.scheduled = Scheduled(
-                key=key, num_prompt_tokens=generation.num_prompt_tokens, has_media=generation.has_media
+                key=key,
+                num_prompt_tokens=generation.num_prompt_tokens,
+                has_media=generation.has_media,
+                num_missing_tokens=generation.num_missing_tokens,
             )
             self._open[key] = generation
             self._scheduler.add(generation.scheduled)
@@ -262,12 +313,23 @@ class Engine:
             self._end(self._open[key])
 
     def _end(self, generation: Generation) -> None:
-        assert generation.scheduled is not None, "only what was scheduled ends"
+        self._num_context_tokens -= generation.num_prompt_tokens + generation.num_output_tokens - 1
+        self._release(generation)
+        generation.done.succeed()
+
+    def _take_out(self, generation: Generation) -> None:
+        """One that has no token yet; one that has goes on to its end."""
+        scheduled = generation.scheduled
+        if generation in self._outside:
+            self._outside.remove(generation)
+        elif scheduled is not None and scheduled.key in self._open and not generation.first.triggered:
+            self._release(generation)
+
+    def _release(self, generation: Generation) -> None:
+        assert generation.scheduled is not None, "only what was scheduled has a slot"
         del self._open[generation.scheduled.key]
         self._scheduler.end(generation.scheduled)
         self._num_held_tokens -= generation.num_tokens
-        self._num_context_tokens -= generation.num_prompt_tokens + generation.num_output_tokens - 1
-        generation.done.succeed()
 
 
 def _sum_s(num_steps: int, first_s: float, growth_s: float) -> float:

@@ -9,16 +9,19 @@ Column = npt.NDArray[np.float64]
 
 
 class Record:
-    """Times of requests that ended, in the order of their ends. Times in seconds of the simulation.
+    """Times of requests that ended well, in the order of their ends. Times in seconds of the simulation.
 
     Attributes:
         class_names: Classes, in the order of their first end; `classes` are indices into it.
         paths: How many requests went which way.
+        failures: How many ended with which error, by class and code; they are in no column.
     """
 
     def __init__(self) -> None:
         self.class_names: list[str] = []
         self.paths: dict[str, int] = {}
+        self.failures: dict[tuple[str, str], int] = {}
+        self.failed_at_s = array("d")
         self._columns = {name: array("d") for name in ("at", "first", "end", "tokens", "class")}
 
     def __len__(self) -> int:
@@ -32,6 +35,11 @@ class Record:
         values = (at_s, first_s, end_s, num_tokens, self.class_names.index(class_name))
         for column, value in zip(self._columns.values(), values, strict=True):
             column.append(value)
+
+    def fail(self, class_name: str, code: str, at_s: float) -> None:
+        """A request that came then has ended with an error."""
+        self.failures[class_name, code] = self.failures.get((class_name, code), 0) + 1
+        self.failed_at_s.append(at_s)
 
     @property
     def at_s(self) -> Column:

@@ -1,6 +1,6 @@
 """One simulation: a fleet, what comes in, and what that comes to."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -9,12 +9,15 @@ import simpy
 from chiasm.errors import InvalidSettingError
 from chiasm.settings import RoutingSettings
 from chiasm.simulator.calibration import Calibration, Interference
-from chiasm.simulator.cluster import Cluster
+from chiasm.simulator.cluster import Cluster, WorkerSpec
 from chiasm.simulator.device import Device
 from chiasm.simulator.engine import Process
-from chiasm.simulator.front import Front
+from chiasm.simulator.failures import Failures, begin_failures
+from chiasm.simulator.front import Front, OnSpan
+from chiasm.simulator.journey import Journey
 from chiasm.simulator.known import known_costs
 from chiasm.simulator.record import Record
+from chiasm.simulator.scaling import Scaler, Scaling
 from chiasm.simulator.traffic import Request, Traffic, requests_of
 from chiasm.simulator.worker import SimulatedWorker
 
@@ -22,8 +25,14 @@ if TYPE_CHECKING:
     from chiasm.protocol.worker import Role
 
 Policy = Literal["round_robin", "least_work", "content", "adaptive"]
-OnSpan = Callable[[str, str, float, float, int], None]
-"""Told of a stage: worker, stage, start, end, number of the request."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Changes:
+    """What changes in a fleet meanwhile: workers that die and come back, encoders apart as many as are needed."""
+
+    failures: Failures | None = None
+    scaling: Scaling | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,6 +42,9 @@ class Outcome:
     Attributes:
         elapsed_s: Simulated seconds until the last request ended; all that came did.
         mean_open: Requests under way, averaged over time.
+        num_deaths: Workers that died.
+        mean_encoders: Encoders apart, averaged over time; as they were where they are not scaled.
+        most_encoders: The most of them there were.
         utilisation: By worker and kind of work, the share of the time; media work of one thread.
     """
 
@@ -41,6 +53,9 @@ class Outcome:
     elapsed_s: float
     mean_open: float
     utilisation: dict[str, dict[str, float]]
+    num_deaths: int = 0
+    mean_encoders: float = 0.0
+    most_encoders: int = 0
 
 
 def simulate(
@@ -50,6 +65,7 @@ def simulate(
     *,
     policy: Policy = "adaptive",
     requests: Iterable[Request] | None = None,
+    changes: Changes | None = None,
     on_span: OnSpan | None = None,
 ) -> Outcome:
     """Run until the last request has its last token.
@@ -60,10 +76,11 @@ def simulate(
         calibration: What stages cost.
         policy: As in the setting `routing.policy`.
         requests: Instead of those that `traffic` describes: a trace, in order of arrival.
+        changes: In the fleet; None: it stays as it is.
         on_span: Told of every stage of every request.
 
     Raises:
-        InvalidSettingError: The fleet lacks a stage.
+        InvalidSettingError: The fleet lacks a stage, or what is to die or to be scaled.
     """
     _check_stages(cluster, traffic)
     env = simpy.Environment()
@@ -71,23 +88,47 @@ def simulate(
     costs = known_costs(calibration, traffic.classes, cluster.workers)
     settings = RoutingSettings(topology=cluster.topology, policy=policy)
     front = Front(env, settings, calibration, workers, costs, on_span)
+    changes = changes or Changes()
+    if changes.failures is not None:
+        begin_failures(env, front, changes.failures)
+    scaler = None if changes.scaling is None else _scaler(env, front, changes.scaling, cluster, calibration)
     env.process(_arrive(env, front, requests_of(traffic) if requests is None else requests))
-    env.run()
+    env.run(until=front.over)
     elapsed_s = front.changed_s
+    num_encoders = sum(set(one.roles) == {"encode"} for one in cluster.workers)
     return Outcome(
         cluster=cluster,
         record=front.record,
         elapsed_s=elapsed_s,
         mean_open=front.open_s / elapsed_s if elapsed_s else 0.0,
         utilisation={one.info.name: one.busy.shares(elapsed_s) for one in workers},
+        num_deaths=front.num_deaths,
+        mean_encoders=num_encoders if scaler is None else scaler.mean_encoders(elapsed_s),
+        most_encoders=num_encoders if scaler is None else scaler.num_most,
     )
+
+
+def _scaler(
+    env: simpy.Environment, front: Front, scaling: Scaling, cluster: Cluster, calibration: Calibration
+) -> Scaler:
+    if not any(set(one.roles) == {"encode"} for one in cluster.workers):
+        raise InvalidSettingError(f"The fleet '{cluster.name}' has no encoders apart to scale")
+
+    def make(number: int) -> SimulatedWorker:
+        spec = WorkerSpec(name=f"scaled-{number}", roles=("encode",), device=f"scaled-{number}")
+        return SimulatedWorker(env, spec, calibration, Device(calibration.interference or Interference()))
+
+    scaler = Scaler(env, front, scaling, make)
+    scaler.begin()
+    return scaler
 
 
 def _arrive(env: simpy.Environment, front: Front, requests: Iterable[Request]) -> Process:
     for request in requests:
         if request.at_s > env.now:
             yield env.timeout(request.at_s - env.now)
-        env.process(front.serve(request))
+        env.process(Journey(front, request).run())
+    front.close()
 
 
 def _workers(env: simpy.Environment, cluster: Cluster, calibration: Calibration) -> list[SimulatedWorker]:

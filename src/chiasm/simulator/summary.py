@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import Meta
 
+from chiasm.errors import InvalidSettingError
 from chiasm.simulator.record import Column, Record
 from chiasm.simulator.run import Outcome
 
@@ -41,7 +42,12 @@ class Percentiles(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ClassSummary(msgspec.Struct, frozen=True, kw_only=True):
-    """Requests of one class, or of all. `attained` is the share that met both demands of the objective."""
+    """Requests of one class, or of all.
+
+    Attributes:
+        num_failed: Those that ended with an error, the first to come too; in no latency.
+        attained: The share that met both demands of the objective; who failed has not.
+    """
 
     name: str
     num_requests: int
@@ -49,6 +55,7 @@ class ClassSummary(msgspec.Struct, frozen=True, kw_only=True):
     e2el_s: Percentiles
     tpot_s: Percentiles | None
     attained: float
+    num_failed: int = 0
 
 
 class Summary(msgspec.Struct, frozen=True, kw_only=True):
@@ -62,6 +69,9 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
         is_stable: False when latency grew until the end: then no figure but this one means anything.
         utilisation: By stage, the busiest worker's share of the time; media of its threads'.
         binding: The busiest stage.
+        failures: How many ended with which error.
+        num_deaths: Workers that died.
+        mean_encoders: Encoders apart, averaged over time, and `most_encoders` the most of them.
     """
 
     cluster: str
@@ -76,6 +86,10 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     utilisation: dict[str, float]
     binding: str
     paths: dict[str, int]
+    failures: dict[str, int] = {}
+    num_deaths: int = 0
+    mean_encoders: float = 0.0
+    most_encoders: int = 0
 
 
 def summarise(outcome: Outcome, *, media_threads: int, objective: Objective | None = None) -> Summary:
@@ -85,8 +99,14 @@ def summarise(outcome: Outcome, *, media_threads: int, objective: Objective | No
         outcome: Of `simulate`.
         media_threads: Of each worker, as calibrated.
         objective: What counts as good; None demands nothing.
+
+    Raises:
+        InvalidSettingError: No request ended well, so that there is nothing to count.
     """
     record, objective = outcome.record, objective or Objective()
+    if not len(record):
+        found = ", ".join(f"{count} {code}" for code, count in _by_code(record).items())
+        raise InvalidSettingError(f"No request ended well on '{outcome.cluster.name}': {found or 'none came'}")
     order = np.argsort(record.at_s, kind="stable")[int(_WARM_UP * len(record)) :]
     span_s = max(outcome.elapsed_s - float(record.at_s[order[0]]), 1e-12)
     everyone = _of_class("all", record, order, objective)
@@ -102,18 +122,23 @@ def summarise(outcome: Outcome, *, media_threads: int, objective: Objective | No
         ),
         throughput_per_s=len(order) / span_s,
         tokens_per_s=float(record.num_output_tokens[order].sum()) / span_s,
-        goodput_per_s=everyone.attained * len(order) / span_s,
+        goodput_per_s=everyone.attained * (len(order) + everyone.num_failed) / span_s,
         mean_open=outcome.mean_open,
         is_stable=max(utilisation.values(), default=0.0) < _BUSY or _keeps_up(record, order),
         utilisation=utilisation,
         binding=max(utilisation, key=lambda stage: utilisation[stage], default=""),
         paths=dict(sorted(record.paths.items())),
+        failures=_by_code(record),
+        num_deaths=outcome.num_deaths,
+        mean_encoders=outcome.mean_encoders,
+        most_encoders=outcome.most_encoders,
     )
 
 
 def _of_class(name: str, record: Record, chosen: Order, objective: Objective) -> ClassSummary:
     ttft_s, e2el_s, tpot_s = record.ttft_s[chosen], record.e2el_s[chosen], record.tpot_s[chosen]
     several = tpot_s[~np.isnan(tpot_s)]
+    num_failed = sum(count for (kind, _), count in record.failures.items() if name in ("all", kind))
     is_good = (ttft_s <= objective.ttft_s) & ~(tpot_s > objective.tpot_s)
     return ClassSummary(
         name=name,
@@ -121,8 +146,16 @@ def _of_class(name: str, record: Record, chosen: Order, objective: Objective) ->
         ttft_s=_percentiles(ttft_s),
         e2el_s=_percentiles(e2el_s),
         tpot_s=_percentiles(several) if len(several) else None,
-        attained=float(is_good.mean()),
+        attained=float(is_good.sum()) / (len(chosen) + num_failed),
+        num_failed=num_failed,
     )
+
+
+def _by_code(record: Record) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for (_, code), count in sorted(record.failures.items()):
+        found[code] = found.get(code, 0) + count
+    return found
 
 
 def _percentiles(values: Column) -> Percentiles:
