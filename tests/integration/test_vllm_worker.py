@@ -20,7 +20,7 @@ from chiasm.protocol.worker import EncodeRequest
 from chiasm.routing.vllm.worker import VllmOptions, VllmWorker
 from tests.unit.routing.vllm.served import chat, model, picture
 
-MODELS = {"data": [{"id": "adapter", "parent": "base"}, {"id": "base", "parent": None, "max_model_len": 512}]}
+MODELS = {"data": [{"id": "adapter", "parent": "base", "max_model_len": None}, {"id": "base", "parent": None, "max_model_len": 512}]}
 METRICS = 'vllm:num_requests_running{engine="0"} 2.0\nvllm:num_requests_running{engine="1"} 7.0\n'
 ROLE = {"choices": [{"index": 0, "delta": {"role": "assistant", "content": ""}, "finish_reason": None}]}
 WORD = {"choices": [{"index": 0, "delta": {"content": "red"}, "finish_reason": None, "token_ids": [7]}]}

@@ -67,6 +67,7 @@ class Generations:
         self._embeddings = embeddings
         self._kv = kv
         self._planners = ThreadPoolExecutor(_PLANNER_THREADS, thread_name_prefix="chiasm-plan")
+        self._loader = ThreadPoolExecutor(1, thread_name_prefix="chiasm-adapter")
         self.late = LateEmbeddings()
         self.num_open = 0
         self.num_covered_items = 0
@@ -92,7 +93,8 @@ class Generations:
 
     def close(self) -> None:
         """Drop what waits to be planned."""
-        self._planners.shutdown(wait=False, cancel_futures=True)
+        for pool in (self._planners, self._loader):
+            pool.shutdown(wait=False, cancel_futures=True)
 
     async def _submit(self, run: _Run) -> None:
         """Plan the prompt, get enough of its tensors, hand the sequences to the engine."""
@@ -137,13 +139,16 @@ class Generations:
             raise
 
     async def _pin_adapter(self, run: _Run) -> None:
-        """Have the request's adapter in memory until the request ends. Reading it blocks a planner's thread."""
-        if run.request.adapter is not None:
-            loop, adapters = asyncio.get_running_loop(), self._language.adapters
+        """Have the request's adapter in memory until the request ends. Who needs none is not kept waiting."""
+        ref, adapters = run.request.adapter, self._language.adapters
+        if ref is None:
+            return
+        run.lease = adapters.try_acquire(ref)
+        if run.lease is None:
             with run.clock.stage("adapter"):
-                reading = loop.run_in_executor(self._planners, adapters.acquire, run.request.adapter)
+                reading = asyncio.get_running_loop().run_in_executor(self._loader, adapters.acquire, ref)
                 run.lease = await _not_lost(reading)
-            run.tensors.adapter = run.lease.arranged
+        run.tensors.adapter = run.lease.arranged
 
     async def _plan(self, run: _Run) -> PlannedRequest:
         request, preparer = run.request, self._engine.preparer

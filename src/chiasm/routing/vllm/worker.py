@@ -44,7 +44,7 @@ _STATS_INTERVAL_S = 2.0  # the page of counters is long; whether the engine live
 class _Served(msgspec.Struct):
     id: str
     parent: str | None = None
-    max_model_len: int = 0
+    max_model_len: int | None = None  # adapters have none
 
 
 class _Models(msgspec.Struct):
@@ -117,7 +117,7 @@ class VllmWorker:
             roles=options.roles,
             dtype=model.dtype,
             device=options.device,
-            max_model_tokens=served.max_model_len,
+            max_model_tokens=served.max_model_len or 0,
             takes_images=model.takes_images,
             encodes_for_others=options.roles == ("encode",),
             mixes_sources=False,

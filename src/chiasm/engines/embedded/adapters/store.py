@@ -78,6 +78,16 @@ class AdapterStore:
             num_bytes=arranged.num_bytes,
         )
 
+    def try_acquire(self, ref: AdapterRef) -> AdapterLease | None:
+        """Pin an adapter that is in memory; None for others. Never waits for one that is being loaded."""
+        with self._lock:
+            resident = self._resident.get(ref.revision)
+            if resident is None:
+                return None
+            resident.num_pins += 1
+            self._resident.move_to_end(ref.revision)
+        return self._lease(ref.revision, resident)
+
     def acquire(self, ref: AdapterRef) -> AdapterLease:
         """Pin an adapter for a request, reading its files where it is not in memory.
 
@@ -86,11 +96,11 @@ class AdapterStore:
             AdapterError: They cannot be used any more.
             OverloadedError: Adapters in use leave no room.
         """
-        lease = self._pinned(ref.revision)
+        lease = self.try_acquire(ref)
         if lease is not None:
             return lease
         with self._loading:
-            lease = self._pinned(ref.revision)
+            lease = self.try_acquire(ref)
             if lease is not None:
                 return lease
             files = read_adapter(ref.directory, self._base, self._settings)
@@ -110,15 +120,6 @@ class AdapterStore:
             resident.is_unloaded = True
             if not resident.num_pins:
                 self._drop(ref.revision)
-
-    def _pinned(self, revision: str) -> AdapterLease | None:
-        with self._lock:
-            resident = self._resident.get(revision)
-            if resident is None:
-                return None
-            resident.num_pins += 1
-            self._resident.move_to_end(revision)
-        return self._lease(revision, resident)
 
     def _lease(self, revision: str, resident: _Resident) -> AdapterLease:
         return AdapterLease(resident.arranged, lambda: self._release(revision, resident))
