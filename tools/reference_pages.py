@@ -257,14 +257,17 @@ def _metrics() -> Iterable[Metric]:
     stages_s = dict.fromkeys(STAGES, 0.1)
     times: dict[str, Any] = {"ttft_s": 1.0, "e2e_s": 1.0, "stages_s": stages_s, "unaccounted_s": 0.0, "decode_s": 0.0}
     gateway.metrics.end("chat", Receipt(request_id="", model="", outcome="finished", **times))
+    gateway.metrics.memory = (weighed(),)
+    return gateway.metrics.registry.collect()
+
+
+def weighed() -> WorkerMemory:
+    """A worker's memory with all that there may be, so that every name and label is exported."""
     part = MemoryPart(name="decoder", kind="weights", used_bytes=1, reserved_bytes=1, peak_bytes=1)
     process = ProcessMemory(rss_bytes=1, pss_bytes=1, shared_bytes=1, peak_rss_bytes=1, swap_bytes=1, num_oom_kills=1)
     allocator = AllocatorMemory(taken_bytes=1, used_bytes=1, kept_bytes=1)
     device = DeviceMemory(device="cuda:0", **dict.fromkeys(DeviceMemory.__struct_fields__[1:], 1))
-    gateway.metrics.memory = (
-        WorkerMemory(worker="", process=process, allocator=allocator, parts=(part,), devices=(device,)),
-    )
-    return gateway.metrics.registry.collect()
+    return WorkerMemory(worker="", process=process, allocator=allocator, parts=(part,), devices=(device,))
 
 
 class _IdleWorker:

@@ -19,6 +19,30 @@ _MEDIA_STAGES = frozenset({"fetch", "check", "decode_media", "prepare"})
 _SIZES = (("small", 500_000), ("medium", 4_000_000), ("large", float("inf")))
 """Names of pictures of up to so many pixels."""
 
+LEVELS = {
+    "requests_open": "Requests that have come and not ended.",
+    "requests_running": "Requests with a running slot.",
+    "requests_queued": "Requests that wait for a running slot.",
+    "ready": "1 while new requests are taken.",
+    "encoder_queue_seconds": "Predicted work of encoders not done yet, per ready encoder.",
+    "prefill_queue_seconds": "Predicted work of prefill not done yet, per ready worker.",
+    "predicted_slo_misses": "Waiting requests that will have no first token within gateway.ttft_slo_s.",
+    "is_healthy": "1 while the engine, or every stage of the fleet, has what it needs.",
+    "running": "Sequences computed now.",
+    "waiting": "Sequences that wait for a slot.",
+    "free_slots": "Slots without a sequence.",
+    "cached_blocks": "Prefix blocks kept for reuse.",
+    "pinned_blocks": "Prefix blocks that requests under way use.",
+    "cached_embeddings": "Embeddings in memory.",
+    "held_embeddings": "Embeddings that requests under way use.",
+    "open_requests": "Requests inside the worker.",
+    "offered_tensors": "Tensors that other workers may take.",
+    "decoding_pictures": "Pictures being decoded, or waiting for a thread.",
+    "decoding_pixels": "Their pixels.",
+    "adapters": "LoRA adapters in memory.",
+}
+"""What levels mean, without their prefix. Engines may count more."""
+
 Levels = Callable[[], Mapping[str, float]]
 Labelled = TypeVar("Labelled", Counter, Histogram)
 
@@ -138,8 +162,12 @@ class _Levels(Collector):
 
     def collect(self) -> Iterator[Metric]:
         for name, value in self._levels().items():
-            yield GaugeMetricFamily(f"chiasm_{name}", name.replace("_", " "), value=value)
+            yield GaugeMetricFamily(f"chiasm_{name}", _meaning(name), value=value)
         for name, value in self._worker_levels().items():
-            yield GaugeMetricFamily(f"chiasm_worker_{name}", name.replace("_", " "), value=value)
+            yield GaugeMetricFamily(f"chiasm_worker_{name}", _meaning(name), value=value)
         for name, value in self._worker_totals().items():
-            yield CounterMetricFamily(f"chiasm_worker_{name}", name.replace("_", " "), value=value)
+            yield CounterMetricFamily(f"chiasm_worker_{name}", _meaning(name), value=value)
+
+
+def _meaning(name: str) -> str:
+    return LEVELS.get(name, f"{name.replace('_', ' ')}, counted by the engine.")

@@ -12,6 +12,7 @@ from chiasm.routing.router import Router
 from chiasm.settings import GatewaySettings, RoutingSettings
 from tests.architecture.repository import ROOT
 from tests.fakes import FakeIngest, FakeWorker
+from tools.reference_pages import weighed
 
 DASHBOARD = json.loads((ROOT / "deploy/grafana/chiasm.json").read_text("utf-8"))
 PANELS = [panel for panel in DASHBOARD["panels"] if panel["type"] != "row"]
@@ -27,6 +28,7 @@ def _exported():
     )
     worker.stats = lambda: stats
     metrics = create_app(worker, FakeIngest(), GatewaySettings()).state.gateway.metrics
+    metrics.memory = (weighed(),)
     metrics.receive("chat")
     times = {"ttft_s": 1.0, "e2e_s": 1.0, "stages_s": {"prefill": 1.0}, "unaccounted_s": 0.0, "decode_s": 0.0}
     metrics.end("chat", Receipt(request_id="", model="", outcome="finished", **times))
