@@ -1,8 +1,9 @@
 """The load generator against a server of known delays: is it right, and what does a request cost it?
 
 Accuracy: TTFT and TPOT as reported, beside the delays that the server was told. Allowed are 1 % + 0.3 ms. A stall of
-the server must be in the tail. Cost: CPU of the client alone for each request and for each megabyte of bodies, which is
-what bounds it when it has a core for itself; and the same load from aiohttp's client.
+the server must be in the tail. Sustained: is the client on time at the rate that is aimed at? Cost: its CPU for each
+request and for each megabyte of bodies, which is what bounds it when it has a core for itself; and the same load from
+aiohttp's client.
 """
 
 import argparse
@@ -108,6 +109,26 @@ def stalled(rate_per_s: float, stall_s: float) -> dict[str, float]:
     }
 
 
+def sustained(rate_per_s: float, seconds: float) -> dict[str, Any]:
+    """An open loop of texts at the rate that is aimed at: is the client on time, and far from its limit?"""
+    spec = LoadSpec(
+        classes=(RequestClass(text_tokens=TEXT_TOKENS, output_tokens=8),),
+        num_requests=int(rate_per_s * seconds),
+        num_processes=1,
+    )
+    with delay_server(1, 0, 8) as address:
+        summary, _ = run_cell(address, spec, rate_per_s=rate_per_s)
+    client = summary.client
+    return {
+        "asked_per_s": rate_per_s,
+        "served_per_s": summary.throughput.requests_per_s,
+        "client_cpu_share": client.cpu_share,
+        "lag_p99_ms": client.send_lag_p99_ms,
+        "problems": list(client.problems),
+        "outcomes": summary.total.outcomes,
+    }
+
+
 def cost(count: int, concurrency: int, processes: int) -> dict[str, Any]:
     """Peak rates with the server beside it, and the client's CPU, which says what a core could do."""
     found: dict[str, Any] = {}
@@ -119,7 +140,7 @@ def cost(count: int, concurrency: int, processes: int) -> dict[str, Any]:
         ),
     }
     for name, kind in cells.items():
-        number = count // 10 if kind.images else count
+        number = max(1, count // 30) if kind.images else count
         spec = LoadSpec(classes=(kind,), num_requests=number, num_processes=processes)
         with delay_server(0, 0, 8) as address:
             summary, records = run_cell(address, spec, concurrency=concurrency)
@@ -183,6 +204,7 @@ def main(argv: list[str]) -> None:
     parser.add_argument("--requests", type=int, default=400, help="per accuracy cell")
     parser.add_argument("--rate", type=float, default=20.0, help="of accuracy cells, per second")
     parser.add_argument("--peak-requests", type=int, default=20_000)
+    parser.add_argument("--sustained-seconds", type=float, default=4.0, help="of the open loop at the aimed rate")
     parser.add_argument("--processes", type=int, default=1, help="client processes of peak cells")
     parser.add_argument("--name", default="load-generator", help="end of the result file's name")
     args = parser.parse_args(argv)
@@ -192,6 +214,7 @@ def main(argv: list[str]) -> None:
         "targets": {"requests_per_s": TARGET_REQUESTS_PER_S, "body_mb_per_s": TARGET_MB_PER_S},
         "accuracy": accuracy(args.requests, args.rate),
         "stall": stalled(50, 2.0),
+        "sustained": sustained(TARGET_REQUESTS_PER_S, args.sustained_seconds),
         "cost": cost(args.peak_requests, 64, args.processes),
         "cpu_ms_per_request": {"chiasm bench": own_cost(2000, 400), "aiohttp": aiohttp_cost(2000, 400)},
     }
