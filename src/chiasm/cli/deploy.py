@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from chiasm.cli.options import resolved
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -110,6 +112,12 @@ def kserve(  # noqa: PLR0913 - one parameter is one option
     ] = "",
     replicas: Annotated[int, typer.Option(help="Servers to begin with.")] = 1,
     max_replicas: Annotated[int, typer.Option(help="Servers that KServe may make.")] = 4,
+    task: Annotated[
+        str, typer.Option(help="What a pooling model is served for (pooling.task).", show_default="what its files say")
+    ] = "",
+    processor: Annotated[
+        list[str] | None, typer.Option(help="IO processor that /pooling offers; may be repeated.", show_default=False)
+    ] = None,
     gpus: Gpus = 0,
     cpus: Cpus = 4,
     memory: Memory = 8,
@@ -121,14 +129,18 @@ def kserve(  # noqa: PLR0913 - one parameter is one option
     Try:
 
       chiasm deploy kserve --storage pvc://models/qwen -o chiasm.yaml && kubectl apply -f chiasm.yaml
+
+      chiasm deploy kserve --name ranker --storage hf://me/cross-encoder --task classify --processor reranker
     """
-    from chiasm.deploy.kserve import inference_service
+    from chiasm.deploy.kserve import inference_service, pooling_settings
 
     plan = _plan(
         name=name, image=image, topology="local", gateways=replicas, max_encoders=max_replicas,
         gpus=gpus, cpus=cpus, memory_gib=memory, keys=keys,
     )  # fmt: skip
-    _write([inference_service(plan, storage)], output)
+    settings = pooling_settings(task, processor or ())
+    resolved(None, settings)  # says what is wrong before a pod does
+    _write([inference_service(plan, storage, settings)], output)
 
 
 def _plan(**values: Any) -> Any:

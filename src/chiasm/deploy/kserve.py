@@ -1,13 +1,27 @@
 """KServe: one InferenceService whose pod is a whole server; its stages are processes inside the pod."""
 
+import json
+from collections.abc import Sequence
+
 from chiasm.deploy.plan import GATEWAY_PORT, Plan
 from chiasm.deploy.pods import Document, gateway_container, pod
 
 _MODEL_MOUNT = "/mnt/models"  # where KServe's storage initializer puts the model
 
 
-def inference_service(plan: Plan, storage: str = "") -> Document:
-    """The InferenceService. `storage` is KServe's address of the model (pvc://, s3://, hf://), or empty."""
+def pooling_settings(task: str, processors: Sequence[str]) -> list[str]:
+    """Settings of a server that pools: what the model is served for, and the IO processors that `/pooling` offers."""
+    settings = [f"pooling.task={task}"] if task else []
+    if processors:
+        settings.append(f"pooling.io_processors={json.dumps(list(processors))}")
+    return settings
+
+
+def inference_service(plan: Plan, storage: str = "", settings: Sequence[str] = ()) -> Document:
+    """The InferenceService. `storage` is KServe's address of the model (pvc://, s3://, hf://), or empty.
+
+    Every one of `settings` is a section.field=value of the server.
+    """
     alone = Plan(
         name=plan.name,
         image=plan.image,
@@ -18,7 +32,8 @@ def inference_service(plan: Plan, storage: str = "") -> Document:
         memory_gib=plan.memory_gib,
         keys=plan.keys,
     )
-    container = gateway_container(alone, alone.gateway_command(()), "kserve-container")
+    command = [*alone.gateway_command(()), *(part for setting in settings for part in ("--set", setting))]
+    container = gateway_container(alone, command, "kserve-container")
     container["ports"] = [{"name": "http", "containerPort": GATEWAY_PORT, "protocol": "TCP"}]
     if plan.gpus:
         container["resources"]["limits"]["nvidia.com/gpu"] = plan.gpus
