@@ -16,6 +16,7 @@ from typing import Any
 
 from benchmarks import machine
 from benchmarks.peer_process import PeerError, PeerProcess
+from benchmarks.peers.pooling.protocol import MAX_TOKENS
 from benchmarks.ratios import median_ratio
 
 RESULTS = Path(__file__).parent / "results" / "pooling"
@@ -37,7 +38,9 @@ def build_model(directory: Path) -> Path:
     with torch.no_grad():
         model.classifier.weight.normal_()
     model.save_pretrained(directory)
-    AutoTokenizer.from_pretrained(minilm()).save_pretrained(directory)
+    tokenizer = AutoTokenizer.from_pretrained(minilm())
+    tokenizer.model_max_length = MAX_TOKENS
+    tokenizer.save_pretrained(directory)
     return directory
 
 
@@ -53,7 +56,7 @@ def calls(seed: str, count: int, median_words: float) -> list[dict[str, Any]]:
         {
             "query": text(rng.randint(3, 12)),
             "documents": [
-                text(max(3, min(120, round(median_words * rng.lognormvariate(0, 0.6))))) for _ in range(NUM_CANDIDATES)
+                text(max(3, min(100, round(median_words * rng.lognormvariate(0, 0.6))))) for _ in range(NUM_CANDIDATES)
             ],
         }
         for _ in range(count)

@@ -6,9 +6,7 @@ import torch
 import transformers
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
-from benchmarks.peers.pooling.protocol import OneAtATime, serve
-
-FIXED_TOKENS = 256
+from benchmarks.peers.pooling.protocol import MAX_TOKENS, OneAtATime, serve
 
 
 class HuggingFace(OneAtATime):
@@ -33,7 +31,7 @@ class HuggingFace(OneAtATime):
                 [documents[index] for index in part],
                 padding="max_length" if self.padding == "fixed" else True,
                 truncation=True,
-                max_length=FIXED_TOKENS,
+                max_length=MAX_TOKENS,
                 return_tensors="pt",
             )
             for index, logit in zip(part, self.model(**inputs).logits[:, 0].tolist(), strict=True):

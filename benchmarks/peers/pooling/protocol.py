@@ -9,6 +9,9 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Protocol
 
+MAX_TOKENS = 256
+"""Longest pair, for everybody; what services that pad to a fixed length pad to."""
+
 
 class Reranker(Protocol):
     """An engine under test."""

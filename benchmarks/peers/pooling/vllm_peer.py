@@ -7,13 +7,13 @@ import torch
 import vllm
 from vllm import LLM, PoolingParams
 
-from benchmarks.peers.pooling.protocol import OneAtATime, serve
+from benchmarks.peers.pooling.protocol import MAX_TOKENS, OneAtATime, serve
 
 
 class Vllm(OneAtATime):
     def load(self, model: str, dtype: str, threads: int) -> dict[str, str]:
         torch.set_num_threads(threads)
-        self.llm = LLM(model, runner="pooling", dtype=dtype, max_model_len=256, enforce_eager=True)
+        self.llm = LLM(model, runner="pooling", dtype=dtype, max_model_len=MAX_TOKENS, enforce_eager=True)
         return {"vllm": vllm.__version__, "torch": torch.__version__}
 
     def compute(self, query: str, documents: list[str]) -> list[float]:
