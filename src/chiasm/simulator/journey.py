@@ -1,4 +1,4 @@
-"""One simulated request on its way: planned, encoded, prefilled, decoded; again where that fails, by the real ladder."""
+"""One simulated request on its way: planned, encoded, prefilled, decoded; again where it fails, by the real ladder."""
 
 from collections.abc import Generator, Iterable
 from typing import Any

@@ -1,0 +1,85 @@
+import json
+
+import msgspec
+import pytest
+
+from benchmarks import simulator_grid as grid
+from chiasm.bench.grid.cells import Cell, Kind
+from chiasm.bench.grid.journal import Answer, Begin, Run
+from chiasm.bench.grid.spec import GridSpec, Topology
+from chiasm.simulator.calibration import Calibration, Cost
+from chiasm.simulator.fleets import fleet_named
+
+COSTS = Calibration(
+    media=Cost(fixed_s=0.02),
+    transfer=Cost(fixed_s=0.03),
+    encode=Cost(fixed_s=0.03),
+    prefill=Cost(fixed_s=0.01, per_unit_s=1e-4),
+    step=Cost(fixed_s=0.005, per_unit_s=1e-3),
+)
+SPEC = GridSpec(topologies=(Topology(name="agg", url="x"), Topology(name="e-pd", url="y")), rates=(4.0,))
+FLEETS = {name: fleet_named(grid.FLEETS[name]) for name in ("agg", "e-pd")}
+CELLS = [Cell(kind=Kind(images=2, tokens=64, output=output), load=load) for output in (4, 32) for load in (0.3, 0.9)]
+
+
+def planned(cell, topology, seed):
+    answers = tuple(Answer(0.25 * n + 0.01 * seed, 1.0, 1.0, 1.0, "finished") for n in range(40))
+    return Run(
+        cell=cell,
+        seed=seed,
+        topology=topology,
+        rate_per_s=4.0,
+        verdict="valid",
+        problems=(),
+        lag_p99_ms=0.0,
+        used={},
+        answers=answers,
+    )
+
+
+def measured_by(costs):
+    """Runs whose answers are those of a simulation."""
+    for cell in CELLS:
+        for name, fleet in FLEETS.items():
+            for seed in range(3):
+                run = planned(cell, name, seed)
+                record = grid._simulated(fleet, run, SPEC, costs)
+                order = record.at_s.argsort()
+                rows = zip(run.answers, record.ttft_s[order], record.e2el_s[order], record.tpot_s[order], strict=True)
+                answers = tuple(
+                    Answer(one.at_s, float(first), float(end), float(later), "finished")
+                    for one, first, end, later in rows
+                )
+                yield msgspec.structs.replace(run, answers=answers)
+
+
+def verdict(costs):
+    cells = list(grid.compared(SPEC, list(measured_by(costs)), FLEETS, dict.fromkeys(FLEETS, COSTS)))
+    return grid.judged(cells, json.loads(grid.TOLERANCES.read_bytes()))
+
+
+def test_a_grid_that_is_as_predicted_keeps_all_tolerances():
+    found = verdict(COSTS)
+    assert all(found[name]["mean_error"] == pytest.approx(0.0, abs=1e-9) for name in grid.FIGURES)
+    assert found["best_topology"]["kept"]
+    assert found["best_topology"]["most_regret"] == 0.0
+
+
+def test_a_grid_that_is_not_says_which_are_broken():
+    slower = msgspec.structs.replace(COSTS, media=Cost(fixed_s=0.08))
+    found = verdict(slower)
+    assert not found["mean_ttft"]["kept"]
+    assert found["mean_ttft"]["cells_within"] == 0.0
+
+
+def test_a_topology_that_did_not_keep_up_is_not_judged():
+    run = msgspec.structs.replace(planned(CELLS[0], "agg", 0), verdict="unstable")
+    assert grid.measured([run]) is None
+
+
+def test_the_journal_of_a_grid_is_read(tmp_path):
+    path = tmp_path / "runs.jsonl"
+    lines = [Begin(grid=SPEC), planned(CELLS[0], "agg", 0)]
+    path.write_bytes(b"\n".join(map(msgspec.json.encode, lines)))
+    spec, runs = grid.read_runs(path)
+    assert (spec.names, len(runs)) == (("agg", "e-pd"), 1)
