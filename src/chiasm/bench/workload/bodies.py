@@ -9,6 +9,7 @@ import pybase64
 from chiasm.bench.workload.classes import RequestClass
 from chiasm.bench.workload.pictures import PictureSource
 from chiasm.bench.workload.text import words
+from chiasm.bench.workload.videos import MEDIA_TYPE, VideoSource
 
 
 class Dialect(msgspec.Struct, frozen=True, kw_only=True):
@@ -35,6 +36,7 @@ class BodyMaker:
         self._dialect = dialect
         self._seed = text_seed or seed
         self._pictures = {one.name: PictureSource(one, seed) for one in classes}
+        self._videos = {one.name: VideoSource(one, seed) for one in classes}
 
     def make(self, kind: RequestClass, index: int) -> bytes:
         """The body of request `index`."""
@@ -51,7 +53,8 @@ class BodyMaker:
         if kind.kind == "completions":
             return {"prompt": words(kind.text_tokens, rng)} | options
         pictures = [self._picture(kind, rng) for _ in range(kind.images)]
-        parts = [*pictures, {"type": "text", "text": words(kind.text_tokens, rng)}]
+        videos = [self._video(kind) for _ in range(kind.videos)]
+        parts = [*pictures, *videos, {"type": "text", "text": words(kind.text_tokens, rng)}]
         return {"messages": [{"role": "user", "content": parts}]} | options
 
     def _generation(self, kind: RequestClass) -> dict[str, Any]:
@@ -68,6 +71,11 @@ class BodyMaker:
         return options
 
     def _picture(self, kind: RequestClass, rng: random.Random) -> dict[str, Any]:
-        media_type, data = self._pictures[kind.name].next(rng)
-        url = f"data:{media_type};base64,{pybase64.b64encode(data).decode()}"
-        return {"type": "image_url", "image_url": {"url": url}}
+        return {"type": "image_url", "image_url": {"url": _data_url(*self._pictures[kind.name].next(rng))}}
+
+    def _video(self, kind: RequestClass) -> dict[str, Any]:
+        return {"type": "video_url", "video_url": {"url": _data_url(MEDIA_TYPE, self._videos[kind.name].next())}}
+
+
+def _data_url(media_type: str, data: bytes) -> str:
+    return f"data:{media_type};base64,{pybase64.b64encode(data).decode()}"

@@ -26,9 +26,9 @@ class RequestClass(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
     `image_tokens` sets the size of pictures by a budget instead of by sides: `pixels_per_token` pixels each (1024 for a
     model that merges 2 x 2 patches of 16 x 16), with the ratio of the sides kept. `image_reuse` is the probability that
-    a picture is one that was sent before; all others are unique. `texts` is the number of inputs of an embeddings
-    request, or of documents of a rerank request. A share of `cancel_share` of the requests is given up by the client
-    after `cancel_after_s`.
+    a picture is one that was sent before; all others are unique. Videos have 24 frames a second. `texts` is the number
+    of inputs of an embeddings request, or of documents of a rerank request. A share of `cancel_share` of the requests
+    is given up by the client after `cancel_after_s`.
     """
 
     name: Annotated[str, Meta(min_length=1, max_length=64)] = "all"
@@ -44,6 +44,10 @@ class RequestClass(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     pixels_per_token: Annotated[int, Meta(ge=1)] = 1024
     image_format: Literal["jpeg", "png", "webp"] = "jpeg"
     image_reuse: Annotated[float, Meta(ge=0, le=1)] = 0.0
+    videos: Annotated[int, Meta(ge=0, le=100)] = 0
+    video_width: Annotated[int, Meta(ge=16, le=4096)] = 448
+    video_height: Annotated[int, Meta(ge=16, le=4096)] = 448
+    video_seconds: Annotated[float, Meta(gt=0, le=600)] = 5.0
     cancel_share: Annotated[float, Meta(ge=0, le=1)] = 0.0
     cancel_after_s: Annotated[float, Meta(gt=0)] = 1.0
 
@@ -54,6 +58,11 @@ class RequestClass(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
             return self.image_width, self.image_height
         scale = (self.image_tokens * self.pixels_per_token / (self.image_width * self.image_height)) ** 0.5
         return _rounded(self.image_width * scale), _rounded(self.image_height * scale)
+
+    @property
+    def video_size(self) -> tuple[int, int]:
+        """Width and height of the class's videos: even numbers."""
+        return self.video_width // 2 * 2, self.video_height // 2 * 2
 
 
 class _Mix(msgspec.Struct, forbid_unknown_fields=True):
@@ -86,8 +95,8 @@ def checked(classes: Sequence[RequestClass]) -> tuple[RequestClass, ...]:
     if len(set(names)) < len(names):
         raise InvalidSettingError("Two classes have the same name", hint="Names tell the classes apart in the results")
     for one in classes:
-        if one.images and one.kind != "chat":
-            raise InvalidSettingError(f"Class '{one.name}' has pictures, which only kind 'chat' can carry")
+        if (one.images or one.videos) and one.kind != "chat":
+            raise InvalidSettingError(f"Class '{one.name}' has pictures or videos, which only kind 'chat' can carry")
     return tuple(classes)
 
 

@@ -35,6 +35,9 @@ def load(  # noqa: PLR0913 - each argument is an option
     image_tokens: o.ImageTokens = None,
     image_format: o.ImageFormat = "jpeg",
     image_reuse: o.ImageReuse = 0.0,
+    videos: o.Videos = 0,
+    video_size: o.VideoSize = "448x448",
+    video_seconds: o.VideoSeconds = 5.0,
     peak: o.Peak = None,
     goodput: o.FindGoodput = False,
     slo_ttft_ms: o.SloTtft = None,
@@ -72,6 +75,7 @@ def load(  # noqa: PLR0913 - each argument is an option
     if goodput and limits is None:
         raise typer.BadParameter("--goodput needs --slo-ttft-ms, --slo-tpot-ms, or both")
     width, height = _size(image_size)
+    video_width, video_height = _size(video_size, 16, 4096)
     one = RequestClass(
         kind=kind,
         text_tokens=text_tokens,
@@ -83,6 +87,10 @@ def load(  # noqa: PLR0913 - each argument is an option
         image_tokens=image_tokens,
         image_format=image_format,
         image_reuse=image_reuse,
+        videos=videos,
+        video_width=video_width,
+        video_height=video_height,
+        video_seconds=video_seconds,
     )
     spec = LoadSpec(
         classes=checked([one]) if mix is None else read_mix(mix),
@@ -125,10 +133,10 @@ def _limits(ttft_ms: float | None, tpot_ms: float | None) -> "Objectives | None"
     )
 
 
-def _size(text: str) -> tuple[int, int]:
+def _size(text: str, least: int = 8, most: int = 16_384) -> tuple[int, int]:
     width, _, height = text.lower().partition("x")
     if not (width.isascii() and width.isdigit() and height.isascii() and height.isdigit()):
         raise typer.BadParameter(f"'{text}' is no size; write 640x480")
-    if not all(8 <= int(side[:6]) <= 16_384 for side in (width, height)):
-        raise typer.BadParameter(f"'{text}': sides are from 8 to 16384 pixels")
+    if not all(least <= int(side[:6]) <= most for side in (width, height)):
+        raise typer.BadParameter(f"'{text}': sides are from {least} to {most} pixels")
     return int(width), int(height)

@@ -41,6 +41,9 @@ ImageTokens = Annotated[
 ]
 ImageFormat = Annotated[Literal["jpeg", "png", "webp"], _class(help="Their format.")]
 ImageReuse = Annotated[float, _class(min=0, max=1, help="Probability that a picture was sent before.")]
+Videos = Annotated[int, _class(min=0, help="Videos in each request; need the extra 'video'.")]
+VideoSize = Annotated[str, _class(metavar="WxH", help="Their size in pixels.")]
+VideoSeconds = Annotated[float, _class(min=0.1, max=600, help="Their length, 24 frames a second.")]
 
 Peak = Annotated[
     int | None,
