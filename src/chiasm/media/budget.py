@@ -68,6 +68,10 @@ class RequestBudget:
             share.num_tokens = plan.num_embeddings * self._repeats[position]
         self._check_pictures()
 
+    def give_back(self, position: int) -> None:
+        """Let a reference count no more: it is not used, and harms no other."""
+        self._shares[position] = _Share()
+
     def _check_pictures(self) -> None:
         pixels, max_pixels = sum(share.num_pixels for share in self._shares), self._settings.max_request_pixels
         if pixels > max_pixels:

@@ -208,6 +208,7 @@ class MediaIngest:
                 found[key] = await self._item(one, budget, clock, lease, tenant)
             except MediaError as error:
                 failures[key] = error
+                budget.give_back(one.position)
 
         try:
             async with asyncio.timeout(deadline_s), asyncio.TaskGroup() as group:

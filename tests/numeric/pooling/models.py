@@ -101,7 +101,7 @@ def build_siglip(directory: Path) -> Path:
         for name, weight in model.named_parameters():
             if weight.dim() > 1 and "norm" not in name.lower():
                 weight.mul_(2.0)
-        model.logit_scale.fill_(1.5)
+        model.logit_scale.fill_(1.503)
         model.logit_bias.fill_(-0.75)
     model.save_pretrained(directory)
     _tokenizer("siglip").save_pretrained(directory)

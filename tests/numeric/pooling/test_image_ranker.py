@@ -175,3 +175,9 @@ def test_what_is_refused(one, directory):
         with pytest.raises(InvalidRequestError) as caught:
             one.pool("score", [MediaPairInput(QUERY, ITEMS[0]), wrong])
         assert caught.value.item == 1
+
+
+def test_bfloat16_is_near(one, directory):
+    with served(directory, engine__dtype="bfloat16") as coarse:
+        found = scores(coarse, pairs_of([0, 1, 2, 3]))
+    np.testing.assert_allclose(found, scores(one, pairs_of([0, 1, 2, 3])), rtol=0, atol=0.05)

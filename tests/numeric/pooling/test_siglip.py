@@ -89,3 +89,12 @@ def test_lengths(one):
     assert (cut.is_truncated, cut.num_tokens) == (True, 24)
     [ids] = one.values("embed", [TokensInput((1, 70, 71, 2))])
     assert ids.shape == (32,)
+
+
+def test_in_bfloat16_scale_and_bias_stay_exact(directory, reference):
+    """Their rounding would move every score; that of the towers is within bfloat16's own."""
+    with served(directory, engine__dtype="bfloat16") as coarse:
+        assert coarse.worker._reader._similarity.scale == pytest.approx(np.exp(1.503), rel=1e-6)
+        item = picture(PICTURES[0], SIZES[0]).item
+        [logit] = coarse.values("score", [MediaPairInput(TEXTS[0], item)], activate=False)
+    assert float(logit[0]) == pytest.approx(float(reference.logits_per_text[0, 0]), abs=0.1)

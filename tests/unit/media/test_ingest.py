@@ -240,6 +240,43 @@ class TestErrors:
             assert isinstance(result, UnsupportedMediaError) if i % 2 else len(result) == 1
 
 
+class TestEach:
+    """`collect_each`: one failure ends no other."""
+
+    async def test_failures_stand_in_their_places(self, start):
+        ingest, web = start()
+        png = encode(gradient(), "png")
+        web.answers = {"/good": png, "/bad": MediaFetchError("status 404")}
+        urls = ["https://img.example/good", "https://img.example/bad", "https://evil.example/", data_url(b"junk" * 20)]
+        made = await ingest.collect_each(images(*urls, urls[0], urls[1], data_url(png)), DEADLINE_S, StageClock())
+        kinds = [MediaItem, MediaFetchError, MediaRefusedError, UnsupportedMediaError, MediaItem, MediaFetchError]
+        assert [type(one) for one in made] == [*kinds, MediaItem]
+        assert (made[0], made[6].identity) == (made[4], made[0].identity)
+        assert [(one.item, one.param) for one in made[1:4]] == [
+            (number, f"/messages/0/content/{number}/image_url/url") for number in (1, 2, 3)
+        ]
+        assert sorted(web.asked) == ["/bad", "/good"], "each URL once, and none that is not allowed"
+
+    async def test_what_goes_beyond_the_requests_limits_counts_no_more(self, start):
+        ingest, _ = start(max_request_pixels=500)
+        small, large = data_url(encode(gradient(20, 20), "png")), data_url(encode(gradient(20, 26), "png"))
+        made = await ingest.collect_each(images(large, small, large), DEADLINE_S)
+        assert [type(one) for one in made] == [MediaTooLargeError, MediaItem, MediaTooLargeError]
+
+    async def test_limits_of_the_whole_and_faults_of_our_own_are_raised(self, start):
+        ingest, web = start(max_items=2)
+        url = data_url(encode(gradient(), "png"))
+        with pytest.raises(MediaTooLargeError, match="3 media items"):
+            await ingest.collect_each(images(url, url, url), DEADLINE_S)
+        web.answers = {"/0": ZeroDivisionError()}
+        with pytest.raises(ZeroDivisionError):
+            await ingest.collect_each(images("https://img.example/0", url), DEADLINE_S)
+        with pytest.raises(DeadlineExceededError):
+            await ingest.collect_each(images("https://img.example/slow", url), 0.05)
+        assert web.cancelled == ["/slow"]
+        assert await ingest.collect_each([], DEADLINE_S) == []
+
+
 class TestLimits:
     async def test_items(self, start):
         ingest, _ = start(max_items=2)

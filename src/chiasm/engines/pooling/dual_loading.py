@@ -1,9 +1,11 @@
 """CLIP's and SigLIP's directories to two towers that share a space."""
 
+import math
 from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import safe_open
 from torch import nn
 from transformers import AutoModel
 
@@ -12,6 +14,7 @@ from chiasm.engines.pooling.attention import IMPLEMENTATION
 from chiasm.engines.pooling.dual import FilledTexts, ImageTower, PackedEmbeddings
 from chiasm.engines.pooling.loaded import LoadedPooler
 from chiasm.engines.pooling.packing import packed
+from chiasm.errors import EngineStartError
 
 
 def load_dual(directory: Path, config: Any, dtype: torch.dtype) -> LoadedPooler:
@@ -19,7 +22,7 @@ def load_dual(directory: Path, config: Any, dtype: torch.dtype) -> LoadedPooler:
     is_siglip = config.model_type == "siglip"
     ways = {"text_config": "sdpa" if is_siglip else IMPLEMENTATION, "vision_config": "sdpa"}
     whole = read_weights(AutoModel, directory, config, dtype, attn_implementation=ways)
-    return _siglip(whole, config, dtype) if is_siglip else _clip(whole, config, dtype)
+    return _siglip(directory, whole, config, dtype) if is_siglip else _clip(whole, config, dtype)
 
 
 def _clip(whole: Any, config: Any, dtype: torch.dtype) -> LoadedPooler:
@@ -35,7 +38,7 @@ def _clip(whole: Any, config: Any, dtype: torch.dtype) -> LoadedPooler:
     )
 
 
-def _siglip(whole: Any, config: Any, dtype: torch.dtype) -> LoadedPooler:
+def _siglip(directory: Path, whole: Any, config: Any, dtype: torch.dtype) -> LoadedPooler:
     text, width = whole.text_model, config.text_config.projection_size
     head, text.head = text.head, nn.Identity()  # applied to pooled rows instead
     return LoadedPooler(
@@ -45,5 +48,14 @@ def _siglip(whole: Any, config: Any, dtype: torch.dtype) -> LoadedPooler:
         has_type_ids=False,
         first_position=0,
         images=ImageTower(whole.vision_model, nn.Identity(), dtype, (1, width)),
-        similarity=(float(whole.logit_scale.exp()), float(whole.logit_bias)),
+        similarity=(math.exp(_number(directory, "logit_scale")), _number(directory, "logit_bias")),
     )
+
+
+def _number(directory: Path, name: str) -> float:
+    """One number of the weights, as exact as it was written: in bfloat16 a scale would be off by a percent."""
+    for path in directory.glob("*.safetensors"):
+        with safe_open(path, framework="pt") as file:
+            if name in file.keys():  # noqa: SIM118 - the file is no mapping
+                return float(file.get_tensor(name).float())
+    raise EngineStartError(f"{directory.name} has no {name}", hint="download the model again")

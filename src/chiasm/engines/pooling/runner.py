@@ -65,9 +65,9 @@ class PoolingRunner:
 
     @property
     def weight_bytes(self) -> int:
-        """What the weights of backbone and tower take."""
+        """What the weights of backbone, tower and adapter take."""
         loaded = self._loaded
-        modules = [loaded.backbone, *(vars(loaded.images).values() if loaded.images else ())]
+        modules = [loaded.backbone, loaded.adapter, *(vars(loaded.images).values() if loaded.images else ())]
         return sum(module_bytes(one) for one in modules if isinstance(one, torch.nn.Module))
 
     @property
