@@ -142,7 +142,7 @@ def _decoded(found: _Found, settings: MediaSettings) -> Facts:
     else:
         assert found.sample is not None
         header = read_video_header(data, settings)
-        for _ in decoded_frames(data, header, found.sample.indices):
+        for _ in decoded_frames(data, header, found.sample.indices, settings.video_threads):
             pass
         more["codec"] = header.codec
     decode_s = time.perf_counter() - started

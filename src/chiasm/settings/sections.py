@@ -82,7 +82,9 @@ class MediaSettings(Section, frozen=True, kw_only=True):
     max_request_pixels: Annotated[int, Meta(ge=1, description="Pixels of all items of a request.")] = 120_000_000
     max_video_frames: Annotated[int, Meta(ge=1, description="Frames that a video may have, sampled or not.")] = 36_000
     max_video_s: Annotated[float, Meta(gt=0, description="Length of a video.")] = 1200.0
-    max_aspect_ratio: Annotated[float, Meta(ge=1, description="Longer side over shorter side.")] = 200.0
+    video_threads: Annotated[
+        int, Meta(ge=1, le=64, description="Threads that one video is decoded by, where it has keyframes for them.")
+    ] = 1
     max_audio_s: Annotated[float, Meta(gt=0, description="Length of a piece of audio.")] = 1200.0
     max_audio_channels: Annotated[int, Meta(ge=1, le=64, description="Channels of a piece of audio.")] = 8
     max_visual_tokens: Annotated[int, Meta(ge=1, description="Visual tokens of all items of a request.")] = 16_384

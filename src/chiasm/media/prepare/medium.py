@@ -79,7 +79,7 @@ def _video(
         raise MediaDecodeError(f"The video has {header.num_frames} frames, announced were {sample.num_frames}")
     if any(after <= before for before, after in pairwise(sample.indices)):
         raise MediaDecodeError("The frames that are meant of the video are not in rising order")
-    frames = clock.timed(decoded_frames(data, header, sample.indices))
+    frames = clock.timed(decoded_frames(data, header, sample.indices, settings.video_threads))
     prepared = videos.prepare(_upright(frames, announced), plan)
     ended = time.perf_counter()
     return Timed(prepared, clock.started, clock.started + clock.source_s, ended)

@@ -6,7 +6,9 @@ decoding everything.
 """
 
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import closing
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -16,6 +18,7 @@ from chiasm.media.kernels.base import Pixels
 from chiasm.media.kernels.registry import kernels
 from chiasm.media.video.container import opened, video_border
 from chiasm.media.video.header import VideoHeader, read_video_header
+from chiasm.media.video.parallel import in_order, num_useful_threads, stretches
 from chiasm.media.video.sampling import SamplingRule, sampled_indices
 from chiasm.settings import MediaSettings
 
@@ -38,22 +41,49 @@ def sample_video(data: bytes, rule: SamplingRule, settings: MediaSettings) -> tu
     Raises what `read_video_header` and `sampled_indices` raise; the iterator raises what `decoded_frames` raises.
     """
     header = read_video_header(data, settings)
-    return header, decoded_frames(data, header, sampled_indices(header.num_frames, header.average_fps, rule))
+    indices = sampled_indices(header.num_frames, header.average_fps, rule)
+    return header, decoded_frames(data, header, indices, settings.video_threads)
 
 
-def decoded_frames(data: bytes, header: VideoHeader, indices: Sequence[int]) -> Iterator[Frame]:
+def decoded_frames(
+    data: bytes, header: VideoHeader, indices: Sequence[int], num_threads: int = 1
+) -> Generator[Frame, None, None]:
     """Yield the frames of rising indices. All have the size of the first one.
+
+    With more threads, stretches between keyframes are decoded side by side; the frames are the same.
 
     Raises:
         MediaDecodeError: A wanted frame cannot be decoded.
     """
     wanted = {header.pts[index]: index for index in indices}
     size: tuple[int, int] | None = None
-    with opened(data) as container, video_border(header.codec):
-        for pts, frame in _Decoder(container, header).frames(sorted(wanted)):
-            pixels = _upright(frame)
+    with closing(_decoded(data, header, sorted(wanted), num_threads)) as found:
+        for pts, pixels in found:
             size = size or (pixels.shape[1], pixels.shape[0])
             yield Frame(wanted[pts], header.time_s(wanted[pts]), kernels().resize(pixels, size, _BICUBIC))
+
+
+def _decoded(
+    data: bytes, header: VideoHeader, wanted: Sequence[int], num_threads: int
+) -> Generator[tuple[int, Pixels], None, None]:
+    """Upright pixels of each wanted pts, in order."""
+    parts, frame_bytes = stretches(wanted, header.keyframe_pts), 3 * header.width * header.height
+    num_threads = num_useful_threads(parts, frame_bytes, num_threads)
+    if num_threads == 1:
+        return _walked(data, header, [wanted])
+    return in_order(partial(_walked, data, header), parts, frame_bytes, num_threads)
+
+
+def _walked(
+    data: bytes, header: VideoHeader, parts: Sequence[Sequence[int]]
+) -> Generator[tuple[int, Pixels], None, None]:
+    """Open the file once, and decode its parts one after the other."""
+    with opened(data) as container, video_border(header.codec):
+        decoder = _Decoder(container, header)
+        for part in parts:
+            decoder.jump_to(part[0])
+            for pts, frame in decoder.frames(part):
+                yield pts, _upright(frame)
 
 
 def _upright(frame: Any) -> Pixels:
@@ -73,6 +103,12 @@ class _Decoder:
         self._stream = next(s for s in container.streams.video if s.codec_context.codec.canonical_name == header.codec)
         self._stream.codec_context.thread_count = 1  # requests run side by side; packets are told apart one by one
         self._can_seek = True
+
+    def jump_to(self, pts: int) -> None:
+        """Go to the keyframe that decoding a frame begins with, unless that is where the file begins."""
+        keyframe = self._keyframe(pts)
+        if self._can_seek and keyframe > 0:
+            self._seek(self._header.keyframe_pts[keyframe])
 
     def frames(self, wanted: Sequence[int]) -> Iterator[tuple[int, Any]]:
         """Yield (pts, frame) of each wanted pts, rising."""
