@@ -12,6 +12,7 @@ from chiasm.cli.config import config
 from chiasm.cli.deploy import deploy
 from chiasm.cli.doctor import doctor
 from chiasm.cli.faults import faults
+from chiasm.cli.fleet import fleet
 from chiasm.cli.keys import keys
 from chiasm.cli.media import media
 from chiasm.cli.memory import memory
@@ -57,16 +58,17 @@ app.command()(memory)
 app.command()(report)
 app.command()(version)
 app.add_typer(bench, name="bench")
+app.add_typer(adapters, name="adapters")
 app.add_typer(config, name="config")
 app.add_typer(deploy, name="deploy")
+app.add_typer(fleet, name="fleet")
 app.add_typer(keys, name="keys")
-app.add_typer(adapters, name="adapters")
 app.add_typer(media, name="media")
 app.add_typer(plan, name="plan")
 app.add_typer(trace, name="trace")
-
-
 app.add_typer(plugin, name="plugin")
+
+
 def main() -> None:
     """Run the command line. Expected failures are one line and a hint, with status 2 for settings and 1 for others."""
     try:

@@ -29,6 +29,7 @@ from chiasm.gateway.routes.json_response import json_response
 from chiasm.gateway.routes.models import ModelRoutes
 from chiasm.gateway.routes.openapi import openapi
 from chiasm.gateway.routes.operators import OperatorRoutes
+from chiasm.gateway.routes.processes import ProcessRoutes
 from chiasm.gateway.routes.state import StateRoutes
 from chiasm.gateway.state import Gateway, Ingest
 from chiasm.protocol.openai.errors import error_body, error_headers, fault_body, status_of
@@ -103,7 +104,7 @@ def create_app(
 def _admin_app(gateway: Gateway, policy: ServerPolicy) -> ASGIApp:
     """What answers below `/admin/`, to keys that are for it."""
     admin, operators = AdminRoutes(gateway), OperatorRoutes(gateway, policy.kept)
-    adapters = AdapterRoutes(gateway)
+    adapters, processes = AdapterRoutes(gateway), ProcessRoutes(gateway)
     routes = [
         Route("/admin/tenants", operators.tenants),
         Route("/admin/keys", operators.keys),
@@ -112,6 +113,8 @@ def _admin_app(gateway: Gateway, policy: ServerPolicy) -> ASGIApp:
         Route("/admin/adapters", adapters.list),
         Route("/admin/adapters", adapters.load, methods=["POST"]),
         Route("/admin/adapters/{name}", adapters.unload, methods=["DELETE"]),
+        Route("/admin/workers", processes.list),
+        Route("/admin/workers/{name}/restart", processes.restart, methods=["POST"]),
         Route("/admin/media/{sha256}", admin.medium, methods=["DELETE"]),
         Route("/admin/tenants/{tenant}/cache", admin.tenant, methods=["DELETE"]),
     ]

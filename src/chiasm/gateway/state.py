@@ -24,7 +24,7 @@ from chiasm.observability.logs import log_receipt
 from chiasm.observability.memory import MemoryPart, WorkerMemory, allocator_memory, process_memory
 from chiasm.observability.metrics import GatewayMetrics
 from chiasm.observability.receipt import Receipt, StageClock
-from chiasm.protocol.fleet import Fleetlike
+from chiasm.protocol.fleet import Fleetlike, Renewable
 from chiasm.protocol.media import MediaItem
 from chiasm.protocol.memory import Weighable
 from chiasm.protocol.worker import Worker
@@ -81,7 +81,11 @@ class Ingest(Protocol):
 
 
 class Gateway:
-    """One served model and everything that is counted about it. Lives on one event loop."""
+    """One served model and everything that is counted about it. Lives on one event loop.
+
+    Attributes:
+        renewable: Who runs the worker processes; None where there are none, or others run them.
+    """
 
     def __init__(
         self, worker: Worker, ingest: Ingest, settings: GatewaySettings, adapters: AdapterSettings = _NO_ADAPTERS
@@ -101,6 +105,7 @@ class Gateway:
         self.interruptions = Interruptions()
         self.metrics = GatewayMetrics(self._levels, self._worker_levels, self._worker_totals)
         self.tracing = Tracing()
+        self.renewable: Renewable | None = None
 
     @property
     def is_ready(self) -> bool:

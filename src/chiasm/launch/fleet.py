@@ -13,8 +13,10 @@ from chiasm.launch.members import Members
 from chiasm.launch.model import served_name
 from chiasm.launch.processes.folder import own_folder, watched_folder
 from chiasm.launch.processes.supervisor import Supervisor
+from chiasm.launch.renewal import Renewals
 from chiasm.media.ingest import MediaIngest
 from chiasm.media.spool import Spool
+from chiasm.protocol.fleet import WorkerProcessState
 from chiasm.protocol.worker import Worker
 from chiasm.routing.router import Router
 from chiasm.settings import Settings
@@ -44,6 +46,7 @@ class WorkerFleet:
         self._crew = crew or EmbeddedCrew(settings)
         self._spool = Spool(settings.media) if self._crew.shares_host else None
         self._specs = self._crew.specs
+        self._renewals: Renewals | None = None
         with ExitStack() as closing:
             if self._spool is not None:
                 closing.callback(self._spool.close)
@@ -79,15 +82,26 @@ class WorkerFleet:
             closing.push_async_callback(router.aclose)
             ingest = MediaIngest(self._settings.media, self._crew.preparer, spool=self._spool)
             closing.push_async_callback(ingest.aclose)
-            keeping = asyncio.create_task(self._keep(router))
+            members = Members(router.fleet, self._crew.connect)
+            self._renewals = Renewals(router.fleet, members, self._supervisor, self._settings.gateway.drain_timeout_s)
+            keeping = asyncio.create_task(self._keep(members))
             keeping.add_done_callback(_report_fault)
             closing.push_async_callback(_ended, keeping)
             router.start()
             await self._until_complete(router, keeping)
             yield router, ingest
 
-    async def _keep(self, router: Router) -> None:
-        members = Members(router.fleet, self._crew.connect)
+    def processes(self) -> tuple[WorkerProcessState, ...]:
+        """See `Renewable`; once opened."""
+        assert self._renewals is not None, "the gateway begins after the fleet was opened"
+        return self._renewals.processes()
+
+    async def renew(self, name: str, *, alone: bool) -> WorkerProcessState:
+        """See `Renewable`; once opened."""
+        assert self._renewals is not None, "the gateway begins after the fleet was opened"
+        return await self._renewals.renew(name, alone=alone)
+
+    async def _keep(self, members: Members) -> None:
         async with asyncio.TaskGroup() as group:
             group.create_task(self._supervisor.keep(members.join, members.leave))
             group.create_task(members.end_the_sick(self._supervisor.restart))

@@ -19,6 +19,7 @@ from chiasm.launch.pooling import PoolingInProcess, wants_pooling
 from chiasm.launch.server import address_of, bind, serve_app
 from chiasm.media.ingest import MediaIngest
 from chiasm.observability.trace_export import TraceExporter
+from chiasm.protocol.fleet import Renewable
 from chiasm.protocol.worker import Worker
 from chiasm.settings import ObservabilitySettings, Settings
 from chiasm.tenancy.watch import watch_keys_file
@@ -124,6 +125,7 @@ class LocalServer:
                 self._settings.adapters,
             )
             gateway = app.state.gateway
+            gateway.renewable = self._backend if isinstance(self._backend, Renewable) else None
             await gateway.adapters.preload(self._settings.adapters)
             watching = asyncio.create_task(watch_keys_file(gateway.tenants, gateway.audit.record))
             exporting = asyncio.create_task(self._export_traces(gateway))
@@ -134,7 +136,6 @@ class LocalServer:
                 exporting.cancel()
                 await asyncio.wait([exporting])
                 gateway.audit.close()
-
 
     async def _export_traces(self, gateway: Gateway) -> None:
         if self._traces is not None:

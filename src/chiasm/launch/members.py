@@ -45,6 +45,10 @@ class Members:
         if name is not None and joined != [name]:
             self._behind[name] = joined
 
+    def behind(self, name: str) -> list[str]:
+        """The members that a name stands for, whether or not they have joined."""
+        return self._behind.get(name, [name])
+
     async def leave(self, name: str) -> None:
         """Let go of all workers that a name stands for, ending what they still have. Harmless when none joined."""
         for worker_name in self._behind.pop(name, [name]):

@@ -35,6 +35,37 @@ class FleetState(msgspec.Struct, frozen=True, kw_only=True):
     members: tuple[MemberState, ...]
 
 
+class WorkerProcessState(msgspec.Struct, frozen=True, kw_only=True):
+    """A worker's process on the gateway's machine. `state` is that of `MemberState`."""
+
+    name: str
+    pid: int
+    state: str
+
+
+@runtime_checkable
+class Renewable(Protocol):
+    """Whoever runs worker processes and can replace them by new ones while requests go on."""
+
+    def processes(self) -> tuple[WorkerProcessState, ...]:
+        """Those that run now; never blocks."""
+        ...
+
+    async def renew(self, name: str, *, alone: bool) -> WorkerProcessState:
+        """Give a process no more work, let it finish what it has, and wait until its successor answers.
+
+        Args:
+            name: One of `processes`.
+            alone: Do so also where nobody else plays one of its roles: requests wait meanwhile.
+
+        Raises:
+            InvalidRequestError: No such process, or nobody else plays one of its roles.
+            OverloadedError: Another one is being replaced.
+            EngineStartError: The successor did not come up; it is started again, as after any other end.
+        """
+        ...
+
+
 @runtime_checkable
 class Fleetlike(Protocol):
     """A worker that consists of others."""

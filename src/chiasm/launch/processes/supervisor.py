@@ -33,6 +33,7 @@ class Supervisor:
         self._restart_backoff_s = restart_backoff_s
         self._processes: dict[str, Process] = {}
         self._is_stopping = False
+        self._renewed: set[str] = set()  # ended as asked, and not started again yet
         self.num_restarts = 0
 
     @property
@@ -61,6 +62,18 @@ class Supervisor:
         """End a process that does not answer any more; `keep` starts it again."""
         if name in self._processes:
             self._processes[name].kill()
+
+    async def renew(self, name: str) -> None:
+        """Have a process end, in its own time if that is short; `keep` then starts it again without a pause."""
+        process = self._processes[name]
+        self._renewed.add(name)
+        process.terminate()
+        try:
+            async with asyncio.timeout(_TERMINATE_TIMEOUT_S):
+                await process.ended()
+        except TimeoutError:
+            logger.warning("Worker %s did not end in time and is killed", name)
+            process.kill()
 
     def stop(self) -> None:
         """Ask all to end, and end those that do not; blocks."""
@@ -91,9 +104,13 @@ class Supervisor:
     async def _start_again(self, spec: WorkerSpec, backoff_s: float) -> float:
         """Start a worker until it is up; returns the pause before the next time."""
         while not self._is_stopping:
-            logger.warning("Worker %s has ended; it starts again in %.1f s", spec.name, backoff_s)
-            await asyncio.sleep(backoff_s)
-            backoff_s = min(2 * backoff_s, _MAX_BACKOFF_S)
+            if spec.name in self._renewed:
+                self._renewed.discard(spec.name)
+                logger.info("Worker %s has ended as asked and starts again", spec.name)
+            else:
+                logger.warning("Worker %s has ended; it starts again in %.1f s", spec.name, backoff_s)
+                await asyncio.sleep(backoff_s)
+                backoff_s = min(2 * backoff_s, _MAX_BACKOFF_S)
             process = self._processes[spec.name] = await asyncio.to_thread(self._spawn, spec)
             self.num_restarts += 1
             try:
