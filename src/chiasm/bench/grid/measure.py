@@ -1,7 +1,6 @@
 """One measurement: what a server can do with a kind of requests, and a cell on all servers with one seed."""
 
 import random
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -98,9 +97,9 @@ async def measure_seed(
             one = plan.table[0][1]
             warm = _Plan([(0.0, one)] * len(plan.table), 0, plan.seed)
             await warm.send(server, spec.timeout_s, spec.capacity_open, text_seed=f"{plan.seed} before")
-        before, start_s = server.cpu_s(), time.monotonic()
+        before = server.cpu_s()
         measured = await plan.send(server, spec.timeout_s)
-        used = shares(before, server.cpu_s(), time.monotonic() - start_s)
+        used = shares(before, server.cpu_s(), max(record.end_ns for record in measured.records) / 1e9)
         runs.append(_run(cell, seed, server.name, rate_per_s, measured, used))
     return runs
 

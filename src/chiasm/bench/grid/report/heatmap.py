@@ -45,7 +45,7 @@ def colour(gain: float) -> str:
 
 def legend() -> str:
     """What the colours mean."""
-    steps = [FULL_GAIN * (number - 4) / 4 for number in range(9)]
+    steps = [FULL_GAIN * (number - 3) / 3 for number in range(7)]
     squares = "".join(
         f'<span class="swatch" style="background:{colour(gain)}">{_signed(gain)}&thinsp;%</span>' for gain in steps
     )
@@ -76,10 +76,10 @@ def _content(
     gain = own.gain.get(figure)
     if gain is None:
         return None, ("no pair",), f"{result.cell}: no request was answered by both"
-    doubt = "?" if "invalid" in (own.verdict, baseline.verdict) else ""
-    ends = f"{_signed(gain.low)}…{_signed(gain.high)}"
+    doubt = " ?" if "invalid" in (own.verdict, baseline.verdict) else ""
+    ends = f"{_signed(gain.low)}…{_signed(gain.high)}{doubt}"
     said = f"{result.cell}: {_words(gain)}, from {gain.count} requests{'; the client was late' if doubt else ''}"
-    return colour(gain.value), (f"{_signed(gain.value)} %{doubt}", ends), said
+    return colour(gain.value), (f"{_signed(gain.value)} %", ends), said
 
 
 def _signed(gain: float) -> str:

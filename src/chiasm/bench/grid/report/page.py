@@ -46,7 +46,7 @@ def _top(report: Report) -> Iterator[str]:
     rows = [
         [
             f'<td class="left">{escape(one.topology)}</td><td class="left">{LONG_NAMES[one.figure]}</td>',
-            f'<td class="good">{one.num_better}</td><td class="bad">{one.num_worse}</td><td>{one.num_undecided}</td>',
+            f"{_count(one.num_better, 'good')}{_count(one.num_worse, 'bad')}<td>{one.num_undecided}</td>",
             f"<td>{one.num_unstable}</td><td>{best_and_worst(one.best, one.worst)}</td>",
         ]
         for one in report.scores
@@ -56,11 +56,15 @@ def _top(report: Report) -> Iterator[str]:
     if report.tally:
         yield "<h2>Promises</h2>"
         counted = [
-            f'<td class="left wrap">{escape(promise)}</td><td class="good">{counts["kept"]}</td>'
-            f'<td>{counts["open"]}</td><td class="bad">{counts["broken"]}</td>'
+            f'<td class="left wrap">{escape(promise)}</td>{_count(counts["kept"], "good")}'
+            f"<td>{counts['open']}</td>{_count(counts['broken'], 'bad')}"
             for promise, counts in report.tally.items()
         ]
         yield _table(("promise, in how many cells", "kept", "open", "broken"), counted, 1)
+
+
+def _count(number: int, kind: str) -> str:
+    return f'<td class="{kind}">{number}</td>' if number else "<td>0</td>"
 
 
 def _maps(report: Report) -> Iterator[str]:
