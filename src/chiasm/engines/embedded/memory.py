@@ -30,7 +30,7 @@ def is_out_of_memory(error: Exception) -> bool:
     """Whether this is how the C code, torch's CPU allocator or a device's say that there is no memory left."""
     if isinstance(error, MemoryError | torch.OutOfMemoryError):
         return True
-    return isinstance(error, RuntimeError) and "not enough memory" in str(error)
+    return isinstance(error, RuntimeError) and "can't allocate memory" in str(error)
 
 
 def device_memory() -> tuple[DeviceMemory, ...]:
