@@ -10,6 +10,8 @@ from chiasm.cli.options import Json
 from chiasm.cli.printing import print_json
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from chiasm.advisor.profile.runs import Profile
 
 
@@ -88,5 +90,22 @@ def _print(found: "Profile", out: Path) -> None:
     console = Console()
     console.print(table)
     console.print(f"Units: pixels of media, tokens elsewhere, answers side by side of step. Written to {out}")
+    _print_beside(found, console)
     if "transfer" not in found.fits:
         console.print("Transfers were not seen and count as free: profile a server with --topology e-pd for them.")
+
+
+def _print_beside(found: "Profile", console: "Console") -> None:
+    what = {
+        "media_by_engine": "media work beside steps",
+        "engine_by_media": "steps beside media work",
+        "step_by_encode": "steps beside an encoder",
+        "prefill_by_encoder": "prompts beside an encoder",
+        "encode_by_engine": "encoding beside steps",
+    }
+    for name, values in found.beside.rounds.items():
+        if name in what:
+            least, most = min(values), max(values)
+            taken = getattr(found.beside.interference, name)
+            console.print(f"{what[name]}: {taken:.0%} slower (rounds: {least:.0%} to {most:.0%})")
+    console.print(f"A batch of pictures gives way to texts in {found.beside.encode_parts} parts.")

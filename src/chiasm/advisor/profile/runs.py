@@ -10,6 +10,7 @@ import msgspec
 
 from chiasm.advisor.profile.asking import Asking
 from chiasm.advisor.profile.fitting import Fit, Point, fitted
+from chiasm.advisor.profile.interference import InterferenceRuns, Seen
 from chiasm.bench.workload.pictures import picture
 from chiasm.bench.workload.text import words
 from chiasm.observability.receipt import Receipt
@@ -31,10 +32,11 @@ OnRun = Callable[[str, int, int], None]
 
 
 class Profile(msgspec.Struct, frozen=True, kw_only=True):
-    """A calibration, and how well each of its lines fits; what was not seen is not in `fits`."""
+    """A calibration, how well each of its lines fits, and what company came to; what was not seen is left out."""
 
     calibration: Calibration
     fits: dict[str, Fit]
+    beside: Seen
 
 
 class Runs:
@@ -45,7 +47,8 @@ class Runs:
         self._num_repeats = num_repeats
         self._on_run = on_run
         self._num_done = 0
-        self._num_all = num_repeats * (len(TEXTS) + len(SIZES) + sum(COMPANY) + 1) + 1
+        self._num_all = num_repeats * (len(TEXTS) + len(SIZES) + sum(COMPANY) + 2) + 1
+        self._interference = InterferenceRuns(asking, self._fresh)
         self._random = random.Random(token_hex(8))  # noqa: S311 - no cache may know these texts
         self.points: dict[str, list[Point]] = {}
         self.overheads_s: list[float] = []
@@ -58,6 +61,12 @@ class Runs:
             await self._texts()
             await self._pictures()
             await self._answers()
+            await self._company()
+
+    @property
+    def beside(self) -> Seen:
+        """What company did."""
+        return self._interference.seen
 
     async def _texts(self) -> None:
         for length in TEXTS:
@@ -82,6 +91,11 @@ class Runs:
             self._add("step", company, median(_step_s(receipt) for receipt in receipts))
         receipt = await self._ask("Answers", self._fresh(TEXTS[-1]), _NUM_STEPS)
         self.long_steps_s.append((receipt.num_prompt_tokens, _step_s(receipt)))
+
+    async def _company(self) -> None:
+        self._on_run("Interference", self._num_done, self._num_all)
+        await self._interference.run()
+        self._num_done += 1
 
     async def _ask(self, what: str, text: str, num_output_tokens: int, made: bytes | None = None) -> Receipt:
         self._on_run(what, self._num_done, self._num_all)
@@ -111,11 +125,14 @@ def profile_of(runs: Runs, source: str, **limits: int) -> Profile:
             source=source,
             request=Cost(fixed_s=median(runs.overheads_s)),
             context_s=_context_s(costs["step"], runs.long_steps_s, runs.points["prefill"]),
+            interference=runs.beside.interference,
+            encode_parts=runs.beside.encode_parts,
+            prefill_ahead=True,
         ),
         **costs,
         **limits,
     )
-    return Profile(calibration=calibration, fits=fits)
+    return Profile(calibration=calibration, fits=fits, beside=runs.beside)
 
 
 def _context_s(step: Cost, long_steps_s: Sequence[Point], prefills: Sequence[Point]) -> float:

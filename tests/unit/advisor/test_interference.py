@@ -1,0 +1,108 @@
+"""A server whose interference is known: receipts say what it did alone and in company."""
+
+import asyncio
+
+import pytest
+
+from chiasm.advisor.profile.interference import NUM_STEPS, InterferenceRuns
+from chiasm.observability.receipt import Receipt, Span
+
+MEDIA_S, ENCODE_S, PREFILL_S, STEP_S = 0.010, 0.020, 0.004, 0.001
+NUM_BESIDE = 3
+
+
+class Server:
+    """Answers end when `NUM_BESIDE` pictures have come beside them; a text waits for `wait_s` beside a picture."""
+
+    def __init__(self, *, is_apart, media=0.0, encode=0.0, step=0.0, prefill=0.0, wait_s=0.0):
+        self._is_apart = is_apart
+        self._slower = {"media": media, "encode": encode, "step": step, "prefill": prefill}
+        self._wait_s = wait_s
+        self._num_rounds = 0
+        self._enough = asyncio.Event()
+        self._num_decoding = self._num_pictures = self._num_beside = 0
+
+    async def ask(self, text, *, num_output_tokens, picture=None):
+        if picture is not None:
+            return await self._picture()
+        if num_output_tokens > 1:
+            return await self._answer()
+        beside = self._num_pictures > 0
+        return receipt({"prefill": PREFILL_S * (1 + self._slower["prefill"] * beside)}, waited_s=self._wait_s * beside)
+
+    async def _picture(self):
+        self._num_pictures += 1
+        beside = self._num_decoding > 0
+        self._num_beside += beside
+        if self._num_beside == NUM_BESIDE:
+            self._enough.set()
+        await asyncio.sleep(0.03 if not beside else 0)
+        self._num_pictures -= 1
+        return receipt(
+            {
+                "decode_media": MEDIA_S * (1 + self._slower["media"] * beside),
+                "encode": ENCODE_S * (1 + self._slower["encode"] * beside),
+                "transfer": 0.001 * self._is_apart,
+                "prefill": PREFILL_S,
+            }
+        )
+
+    async def _answer(self):
+        self._num_rounds += 1
+        alone = self._num_rounds <= 2
+        self._num_decoding += not alone
+        decode_s = STEP_S * (NUM_STEPS - 1)
+        if not alone:
+            await self._enough.wait()
+            beside_s = NUM_BESIDE * (ENCODE_S * (1 + self._slower["encode"]) if self._is_apart else
+                                     MEDIA_S * (1 + self._slower["media"]))  # fmt: skip
+            between_s = NUM_BESIDE * (PREFILL_S + (0.0 if self._is_apart else ENCODE_S))
+            slowed_s = decode_s + between_s  # steps are slower in the share of the whole time with something beside
+            for _ in range(50):
+                slowed_s = between_s + decode_s * (1 + self._slower["step"] * min(beside_s / slowed_s, 1.0))
+            decode_s = slowed_s
+            self._num_decoding -= 1
+        return receipt({"prefill": PREFILL_S}, decode_s=decode_s, num_output_tokens=NUM_STEPS)
+
+
+def receipt(stages, *, waited_s=0.0, decode_s=0.0, num_output_tokens=1):
+    now_s, spans = waited_s, []
+    for stage, seconds in stages.items():
+        if seconds:
+            spans.append(Span(stage, now_s, now_s + seconds))
+            now_s += seconds
+    return Receipt(
+        request_id="r", model="m", outcome="finished", ttft_s=now_s, e2e_s=now_s + decode_s,
+        stages_s={"prefill_queue": waited_s}, unaccounted_s=0.0, decode_s=decode_s, num_prompt_tokens=9,
+        num_output_tokens=num_output_tokens, spans=tuple(spans),
+    )  # fmt: skip
+
+
+async def seen(**known):
+    runs = InterferenceRuns(Server(**known), lambda length: f"text of {length}")
+    await runs.run()
+    return runs.seen
+
+
+async def test_in_one_process_media_work_and_steps_slow_each_other_down():
+    found = (await seen(is_apart=False, media=0.5, step=0.8)).interference
+    assert found.media_by_engine == pytest.approx(0.5)
+    assert found.engine_by_media == pytest.approx(0.8, rel=0.01)
+    assert found.step_by_encode == found.encode_by_engine == found.prefill_by_encoder == 0.0
+
+
+async def test_apart_on_one_device_encoders_and_engines_do():
+    found = (await seen(is_apart=True, encode=0.25, step=0.6, prefill=0.3)).interference
+    assert found.encode_by_engine == pytest.approx(0.25)
+    assert found.step_by_encode == pytest.approx(0.6, rel=0.01)
+    assert found.prefill_by_encoder == pytest.approx(0.3)
+    assert found.media_by_engine == found.engine_by_media == 0.0
+
+
+@pytest.mark.parametrize(("wait_s", "parts"), [(ENCODE_S / 2, 1), (ENCODE_S / 16, 8), (0.0, 64)])
+async def test_parts_of_a_batch_follow_from_what_texts_wait_for(wait_s, parts):
+    assert (await seen(is_apart=False, wait_s=wait_s)).encode_parts == parts
+
+
+async def test_what_is_quicker_in_company_counts_as_no_interference():
+    assert (await seen(is_apart=False, media=-0.2, step=-0.1)).interference.media_by_engine == 0.0
