@@ -33,6 +33,7 @@ SETTINGS = MediaSettings()
 RULE = SamplingRule(fps=None, num_frames=30)
 TARGET = (588, 336)
 BICUBIC = 3
+Way = Callable[[bytes, str], list[Any]]
 BASELINE = "opencv, every frame read"
 
 
@@ -53,8 +54,8 @@ def moving(num_frames: int, size: tuple[int, int], gop: int, b_frames: int) -> b
         return Path(out.name).read_bytes()
 
 
-def ours(data: bytes, path: str, num_threads: int = 1) -> list[Any]:
-    _, frames = sample_video(data, RULE, replace(SETTINGS, video_threads=num_threads))
+def ours(data: bytes, _: str, num_threads: int = 1) -> list[Any]:
+    frames = sample_video(data, RULE, replace(SETTINGS, video_threads=num_threads))[1]
     return [kernels().resize(frame.pixels, TARGET, BICUBIC) for frame in frames]
 
 
@@ -103,7 +104,7 @@ def main(arguments: list[str]) -> None:
     options = parser.parse_args(arguments)
     cv2.setNumThreads(1)
     length, size = (48, (320, 240)) if options.small else (240, (1280, 720))
-    ways: dict[str, Callable[[bytes, str], list[Any]]] = {
+    ways: dict[str, Way] = {
         "chiasm": ours, "chiasm, 2 threads": with_two_threads,
         "pyav, every frame decoded": everything, BASELINE: with_opencv,
     }  # fmt: skip

@@ -49,6 +49,23 @@ def test_a_picture_may_be_an_object_bytes_or_a_path(llm, tmp_path):
         assert llm.chat(asking("What color is the square?", picture), temperature=0).text == "red"
 
 
+def test_a_video_may_be_bytes_or_a_path(llm, tmp_path):
+    pytest.importorskip("av", reason="the extra video is not installed")
+    from tests.unit.media.video.clips import clip
+
+    path = tmp_path / "clip.mp4"
+    path.write_bytes(clip(12))
+    results = []
+    for video in (path, str(path), path.read_bytes()):
+        content = [{"type": "video", "video": video}, {"type": "text", "text": "What is this?"}]
+        options = {"mm_processor_kwargs": {"num_frames": 4}, "temperature": 0, "max_tokens": 4}
+        results.append(llm.chat([{"role": "user", "content": content}], **options))
+    assert len({result.text for result in results}) == 1
+    assert {result.usage.num_visual_tokens for result in results} == {12}
+    with pytest.raises(InvalidRequestError, match="A video part holds a int"):
+        llm.chat([{"role": "user", "content": [{"type": "video", "video": 5}]}])
+
+
 def test_a_result_has_counts_a_receipt_and_every_choice(llm):
     result = llm.chat(asking("What color is the square?", square("blue")), n=2, temperature=0)
     assert [choice.text for choice in result.choices] == ["blue", "blue"]

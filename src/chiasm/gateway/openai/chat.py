@@ -17,6 +17,8 @@ from chiasm.media.reference import MediaReference
 from chiasm.protocol.generation import ChatPrompt, ItemPart, Message, TextPart
 from chiasm.protocol.openai.chat import (
     NESTED_NAMES,
+    AudioContent,
+    AudioUrlContent,
     ChatCompletionRequest,
     ChatMessage,
     Content,
@@ -128,6 +130,13 @@ class Conversation:
             return MediaRefusedError(
                 f"Media item {item}: '{kind}' is not taken from clients",
                 hint="Send the medium itself as image_url or video_url",
+                param=pointer,
+                item=item,
+            )
+        if isinstance(content, AudioContent | AudioUrlContent):
+            return UnsupportedMediaError(
+                f"Media item {item}: '{kind}' is audio, which no model here takes",
+                hint="Send what is said as text; only image_url and video_url are taken",
                 param=pointer,
                 item=item,
             )
