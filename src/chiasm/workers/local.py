@@ -93,21 +93,7 @@ class LocalWorker:
         connector = _embedding_cache(engine)
         is_fast = media.preparation == "fast"
         embedded = EmbeddedEngine(engine, directory, connector, progress, chosen, is_fast=is_fast, adapters=adapters)
-        info = WorkerInfo(
-            name=name,
-            model=model,
-            family=embedded.family.name,
-            roles=tuple(role for role in chosen if role != "encode" or embedded.encoder is not None),
-            dtype=engine.dtype,
-            device="cpu",
-            max_model_tokens=embedded.max_tokens,
-            takes_images=embedded.preparer is not None,
-            takes_late_embeddings=embedded.language is not None and transport is not None,
-            takes_adapters=embedded.language is not None,
-            model_revision=embedded.model_revision,
-            processor_revision=embedded.preparer.revision if embedded.preparer else "",
-            started_at_unix_s=time.time(),
-        )
+        info = _info(embedded, name, model, chosen, has_transport=transport is not None)
         mover = TensorMover(transport, transfer)
         return cls(embedded, connector, PictureDecoder(media), mover, info, transfer.max_bytes)
 
@@ -271,4 +257,24 @@ def _embedding_cache(engine: EngineSettings) -> LocalConnector:
         capacity_bytes=engine.embedding_cache_bytes,
         max_held_bytes=engine.max_held_embedding_bytes,
         ttl_s=engine.embedding_ttl_s,
+    )
+
+
+def _info(
+    embedded: EmbeddedEngine, name: str, model: str, chosen: Sequence[Role], *, has_transport: bool
+) -> WorkerInfo:
+    return WorkerInfo(
+        name=name,
+        model=model,
+        family=embedded.family.name,
+        roles=tuple(role for role in chosen if role != "encode" or embedded.encoder is not None),
+        dtype=embedded.dtype,
+        device="cpu",
+        max_model_tokens=embedded.max_tokens,
+        takes_images=embedded.preparer is not None,
+        takes_late_embeddings=embedded.language is not None and has_transport,
+        takes_adapters=embedded.language is not None,
+        model_revision=embedded.model_revision,
+        processor_revision=embedded.preparer.revision if embedded.preparer else "",
+        started_at_unix_s=time.time(),
     )

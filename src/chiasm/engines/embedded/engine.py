@@ -86,16 +86,7 @@ class EmbeddedEngine:
         self.encoder = None
         if "encode" in roles and self.preparer is not None:
             self.weights["tower"] = module_bytes(getattr(model.vision, "vision", model.vision))
-            model.vision = make_tower(
-                model.vision, kind=settings.decoder, threads=settings.threads, pause=self._give_way
-            )
-            self.encoder = Encoder(
-                self.family,
-                model,
-                connector,
-                model_revision=self.model_revision,
-                budget=EncodeBudget(settings.max_encode_embeddings, settings.max_encode_s),
-            )
+            self.encoder = self._make_encoder(settings, model, connector)
         if self.language is None or self.encoder is None:
             gc.collect()  # models are full of cycles
             return_freed_memory()
@@ -117,6 +108,16 @@ class EmbeddedEngine:
         """What a visual token's embedding takes; 0 where nothing is encoded."""
         width = self.language.embedding_width if self.language and self.preparer else 0
         return width * dtype_of(self.dtype).itemsize
+
+    def _make_encoder(self, settings: EngineSettings, model: LoadedModel, connector: EmbeddingConnector) -> Encoder:
+        model.vision = make_tower(model.vision, kind=settings.decoder, threads=settings.threads, pause=self._give_way)
+        return Encoder(
+            self.family,
+            model,
+            connector,
+            model_revision=self.model_revision,
+            budget=EncodeBudget(settings.max_encode_embeddings, settings.max_encode_s),
+        )
 
     def _give_way(self) -> None:
         self.loop.give_way()
