@@ -4,13 +4,17 @@ import asyncio
 from collections.abc import Callable, Sequence
 
 from chiasm.launch.model import model_directory, served_name
+from chiasm.launch.parity_pictures import open_picture, sample_pictures
 from chiasm.launch.pooling import SHAPES, start_pooling_worker
 from chiasm.pooling.model_files import read_pooling_model
 from chiasm.pooling.parity import Array, ParityReport, compare, equal
+from chiasm.protocol.media import MediaItem
 from chiasm.protocol.pooling.work import (
+    ImageInput,
     PairInput,
     PoolingTask,
     PoolingWorker,
+    PoolInput,
     PoolOutput,
     PoolParams,
     PoolRequest,
@@ -60,12 +64,17 @@ def check_parity(
     model = read_pooling_model(directory, SHAPES[settings.pooling.task])
     chosen = list(texts) or list(SAMPLE)
     worker = start_pooling_worker(settings, progress)
+    from chiasm.engines.pooling.dual_reference import DualReference
     from chiasm.engines.pooling.reference import HuggingFaceReference
 
     progress("Loading the reference", 0.5)
-    reference = HuggingFaceReference(directory, model)
+    is_dual = model.takes_images and model.shape == "embedder"
+    reference = DualReference(directory, model) if is_dual else HuggingFaceReference(directory, model)
     task = _TASKS[model.shape]
-    together, alone = asyncio.run(_served(worker, task, chosen))
+    pictures = sample_pictures() if is_dual else []
+    together, alone = asyncio.run(_served(worker, task, [*chosen, *pictures]))
+    seen_together, seen_alone = together[len(chosen) :], alone[len(chosen) :]
+    together, alone = together[: len(chosen)], alone[: len(chosen)]
     progress("Computing the reference", 0.7)
     wanted = reference.values(chosen)
     dtype = settings.engine.dtype
@@ -80,6 +89,14 @@ def check_parity(
         # How much padding alone moves them, for information: nothing is padded here.
         compare("transformers padded to transformers alone", reference.values(chosen, is_padded=True), wanted, _ANY),
     ]
+    if isinstance(reference, DualReference):
+        shown = reference.pictures([open_picture(one) for one in pictures])
+        comparisons += [
+            compare("pictures, all in one request, to transformers in float32", _values(seen_together), shown, allowed),
+            compare(
+                "pictures in a request to those alone", _values(seen_together), _values(seen_alone), _BATCH_TOLERANCE
+            ),
+        ]
     return ParityReport(
         model=served_name(settings.engine),
         task=task,
@@ -90,17 +107,29 @@ def check_parity(
 
 
 async def _served(
-    worker: PoolingWorker, task: PoolingTask, texts: Sequence[Text]
+    worker: PoolingWorker, task: PoolingTask, contents: Sequence[Text | MediaItem]
 ) -> tuple[list[PoolOutput], list[PoolOutput]]:
-    async def ask(chosen: Sequence[Text]) -> list[PoolOutput]:
-        inputs = tuple(TextInput(one) if isinstance(one, str) else PairInput(*one) for one in chosen)
-        request = PoolRequest(request_id="parity", task=task, inputs=inputs, params=PoolParams(truncate="end"))
+    async def ask(chosen: Sequence[Text | MediaItem], scope: str) -> list[PoolOutput]:
+        request = PoolRequest(
+            request_id="parity",
+            task=task,
+            inputs=tuple(map(_input, chosen)),
+            params=PoolParams(truncate="end"),
+            cache_salt=scope,
+        )
         return list((await worker.pool(request)).outputs)
 
     try:
-        return await ask(texts), [one for text in texts for one in await ask([text])]
+        together = await ask(contents, "together")  # of its own scope: a picture alone is to be computed again
+        return together, [one for content in contents for one in await ask([content], "alone")]
     finally:
         await worker.aclose()
+
+
+def _input(content: Text | MediaItem) -> PoolInput:
+    if isinstance(content, MediaItem):
+        return ImageInput(content)
+    return TextInput(content) if isinstance(content, str) else PairInput(*content)
 
 
 def _values(outputs: Sequence[PoolOutput]) -> list[Array]:

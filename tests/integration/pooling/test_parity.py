@@ -6,7 +6,8 @@ import pytest
 from typer.testing import CliRunner
 
 from chiasm.cli.app import app
-from tests.numeric.pooling.models import as_sentence_transformer, build
+from chiasm.launch import parity_pictures
+from tests.numeric.pooling.models import as_sentence_transformer, build, build_clip, build_siglip
 
 
 def run(*arguments):
@@ -52,3 +53,28 @@ def test_texts_and_pairs_of_ones_own(classifier, tmp_path):
     assert report["comparisons"][0]["num_items"] == 2
     texts.write_text("a pair\there\nno pair\n")
     assert run(classifier, "--texts", texts).exit_code != 0
+
+
+@pytest.mark.parametrize("make", [build_clip, build_siglip])
+def test_dual_encoders_pass_with_texts_and_pictures(make, tmp_path):
+    report = json.loads(run(make(tmp_path / "m"), "--json").stdout)
+    assert report["is_passed"], report
+    assert [one["num_items"] for one in report["comparisons"]] == [8, 8, 8, 8, 8, 5, 5]
+
+
+def test_a_picture_that_comes_to_something_else_fails(tmp_path, monkeypatch):
+    """The reference reads another preprocessing than what is served."""
+    directory = build_clip(tmp_path / "m")
+    opened = parity_pictures.open_picture
+    monkeypatch.setattr("chiasm.launch.parity.open_picture", lambda item: opened(item).rotate(90))
+    made = run(directory)
+    assert made.exit_code == 1
+    assert "FAIL  pictures, all in one request" in made.stdout
+
+
+def test_pairs_are_nothing_for_dual_encoders(tmp_path):
+    texts = tmp_path / "pairs.txt"
+    texts.write_text("a review\tan aspect\n")
+    made = run(build_clip(tmp_path / "m"), "--texts", texts)
+    assert made.exit_code != 0
+    assert "no pairs" in made.output + str(made.exception)
