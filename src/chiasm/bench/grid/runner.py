@@ -5,11 +5,12 @@ from collections.abc import Sequence
 
 import msgspec
 
-from chiasm.bench.grid.cells import Cell, all_cells, in_balance
+from chiasm.bench.grid.cells import Cell, Kind, all_cells, in_balance
 from chiasm.bench.grid.journal import Capacity, Journal
 from chiasm.bench.grid.measure import capacity_per_s, measure_seed
 from chiasm.bench.grid.servers import Server
 from chiasm.bench.grid.spec import GridSpec
+from chiasm.errors import EngineError
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True):
@@ -31,6 +32,9 @@ class GridWatcher:
     def step(self, step: Step) -> None:
         """A cell with one seed begins, on all servers."""
 
+    def skipped(self, kind: Kind, reason: str) -> None:
+        """Cells of a kind are left out, since the baseline's capacity could not be measured."""
+
     def ended(self, num_left: int) -> None:
         """So many cells and seeds are left for another time."""
 
@@ -48,13 +52,15 @@ def left_to_measure(spec: GridSpec, journal: Journal) -> list[tuple[Cell, int]]:
 async def measure_grid(
     spec: GridSpec, journal: Journal, servers: Sequence[Server], watcher: GridWatcher, *, minutes: float | None = None
 ) -> None:
-    """Measure what is left. No seed of a cell begins after `minutes`.
+    """Measure what is left. No seed of a cell begins after `minutes`; kinds that the baseline cannot answer are left
+    out.
 
     Raises:
-        EngineError: A capacity cannot be measured, or a client process failed. What was measured is kept.
+        EngineError: A client process failed. What was measured is kept.
     """
     steps = left_to_measure(spec, journal)
     start_s = time.monotonic()
+    skipped: set[Kind] = set()
     watcher.started(servers)
     for number, (cell, seed) in enumerate(steps):
         passed_s = time.monotonic() - start_s
@@ -70,9 +76,16 @@ async def measure_grid(
                 left_s=_left_s(passed_s, number, len(steps), minutes),
             )
         )
-        rate_per_s = cell.load * await _capacity(cell, journal, servers, spec) if spec.is_by_share else cell.load
+        if cell.kind in skipped:
+            continue
+        try:
+            rate_per_s = cell.load * await _capacity(cell, journal, servers, spec) if spec.is_by_share else cell.load
+        except EngineError as error:
+            skipped.add(cell.kind)
+            watcher.skipped(cell.kind, error.message)
+            continue
         journal.add(*await measure_seed(cell, seed, rate_per_s, servers, spec))
-    watcher.ended(0)
+    watcher.ended(len(left_to_measure(spec, journal)))
 
 
 async def _capacity(cell: Cell, journal: Journal, servers: Sequence[Server], spec: GridSpec) -> float:

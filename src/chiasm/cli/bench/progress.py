@@ -8,6 +8,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from chiasm.bench.cell import Watcher
 from chiasm.bench.client.messages import Progress as Sent
+from chiasm.bench.grid.cells import Kind
 from chiasm.bench.grid.runner import GridWatcher, Step
 from chiasm.bench.grid.servers import Server
 from chiasm.bench.summary import CellSummary
@@ -97,10 +98,14 @@ class GridProgress(GridWatcher):
             self._said = tenth
             self._say(f"{step.num_done}/{step.num_steps}  {what}  {left}")
 
+    def skipped(self, kind: Kind, reason: str) -> None:
+        """See `GridWatcher`."""
+        self._say(f"Left out: {kind}. {reason}")
+
     def ended(self, num_left: int) -> None:
         """See `GridWatcher`."""
         if num_left:
-            self._say(f"The time is over; {num_left} cells and seeds are left for --resume")
+            self._say(f"{num_left} cells and seeds are left for --resume")
 
     def _say(self, text: str) -> None:
         self._console.print(text, style="dim", markup=False, highlight=False)

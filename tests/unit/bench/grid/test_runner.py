@@ -7,6 +7,7 @@ from chiasm.bench.grid.cells import all_cells, in_balance
 from chiasm.bench.grid.journal import Journal
 from chiasm.bench.grid.measure import _steady_per_s
 from chiasm.bench.grid.runner import GridWatcher, left_to_measure, measure_grid
+from chiasm.errors import EngineError
 from tests.unit.bench.grid.runs import CELL, GRID, run
 
 
@@ -14,9 +15,13 @@ class Seen(GridWatcher):
     def __init__(self):
         self.steps = []
         self.num_left = None
+        self.reasons = {}
 
     def step(self, step):
         self.steps.append(step)
+
+    def skipped(self, kind, reason):
+        self.reasons[kind] = reason
 
     def ended(self, num_left):
         self.num_left = num_left
@@ -69,6 +74,19 @@ async def test_the_time_left_is_never_more_than_there_is(tmp_path, measured):
     await measure_grid(GRID, Journal(tmp_path / "runs.jsonl", GRID, resume=False), [], seen, minutes=1)
     assert seen.steps[0].left_s == pytest.approx(60, abs=1)
     assert all(step.left_s <= 60 for step in seen.steps)
+
+
+async def test_a_kind_that_the_baseline_cannot_answer_costs_its_cells_only(tmp_path, measured, monkeypatch):
+    async def refuse(kind, servers, spec):
+        if kind == CELL.kind:
+            raise EngineError("12 of 12 requests failed")
+        return 10.0
+
+    monkeypatch.setattr(runner, "capacity_per_s", refuse)
+    journal, seen = Journal(tmp_path / "runs.jsonl", GRID, resume=False), Seen()
+    await measure_grid(GRID, journal, [], seen)
+    assert seen.reasons == {CELL.kind: "12 of 12 requests failed"}
+    assert (len(measured), seen.num_left) == (78 * 3, 9)
 
 
 def test_capacity_is_the_rate_of_ends_while_all_slots_are_in_use():
