@@ -101,7 +101,8 @@ def run_rounds(peers: list[PeerProcess], args: argparse.Namespace) -> list[dict[
     rng = random.Random(1)
     for number in range(args.rounds + 1):  # round 0 warms up
         for callers in args.callers:
-            work = calls(f"{number}-{callers}", args.calls * max(1, callers // 4), args.median_words)
+            count = args.calls * max(1, callers // 4) if number else 2
+            work = calls(f"{number}-{callers}", count, args.median_words)
             wanted: list[list[float]] | None = None
             for peer in rng.sample(peers, len(peers)):
                 row = measure(peer, work, callers)

@@ -176,7 +176,8 @@ def run_rounds(
     rng = random.Random(1)
     for number in range(args.rounds + 1):
         for callers in args.callers:
-            work = make(f"{number}-{callers}", args.calls * (1 if callers == 1 else 3), args)
+            count = args.calls * (1 if callers == 1 else 3) if number else 2
+            work = make(f"{number}-{callers}", count, args)
             found: dict[str, dict[str, Any]] = {}
             for name in rng.sample(list(ways), len(ways)):
                 url, body = ways[name]

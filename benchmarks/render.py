@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.epd import tables
+from benchmarks.render_pooling import pooling_section
 from chiasm.bench.grid.report.data import Report, read_report
 from chiasm.bench.grid.report.files import DATA
 from chiasm.bench.grid.report.markdown import markdown_of
@@ -259,9 +260,10 @@ def grid_section(report: Report, folder: str) -> str:
     return f"{markdown_of(report, 2, has_cells=False)}\n{where}"
 
 
-def page(results: list[dict[str, Any]], grids: dict[str, Report]) -> str:
+def page(results: list[dict[str, Any]], grids: dict[str, Report], pooling: list[dict[str, Any]]) -> str:
     """The whole page."""
     sections = [grid_section(report, folder) for folder, report in grids.items()]
+    sections += [pooling_section(one, conditions(one["machine"])) for one in pooling if "summary" in one]
     return "\n".join([INTRODUCTION, *map(section, results), *sections])
 
 
@@ -278,5 +280,5 @@ def load_results(folder: Path = RESULTS) -> list[dict[str, Any]]:
 
 def main(_argv: list[str]) -> None:
     """Write the page."""
-    PAGE.write_text(page(load_results(), load_grids()))
+    PAGE.write_text(page(load_results(), load_grids(), load_results(RESULTS / "pooling")))
     print(f"written: docs/{PAGE.name}")
