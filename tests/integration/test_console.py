@@ -81,6 +81,28 @@ async def test_a_question_is_asked_and_its_receipt_shown(page, tmp_path):
     assert page.problems == []
 
 
+async def test_a_video_is_sent_as_one(page, tmp_path):
+    class Seeing(FakeIngest):
+        references = ()
+
+        async def collect(self, references, *rest):
+            self.references = references
+            return await super().collect(references, *rest)
+
+    clip, ingest = tmp_path / "clip.mp4", Seeing()
+    clip.write_bytes(b"any bytes")
+    async with Running(FakeWorker(say()), ingest, GatewaySettings()) as running:
+        await page.open(running.address + "/console")
+        await page.until(f"{SHOWN} === 'ready'")
+        await page.choose("#picture", clip)
+        await page.until("document.getElementById('previews').textContent === 'clip.mp4'")
+        await page.evaluate("document.getElementById('send').click()")
+        await page.until("document.querySelector('#answer-receipt .fall') !== null")
+    [reference] = ingest.references
+    assert (reference.kind, reference.url[:22]) == ("video", "data:video/mp4;base64,")
+    assert page.problems == []
+
+
 async def test_a_failure_is_told_where_the_answer_would_stand(page):
     from chiasm.errors import ContextLengthError
 

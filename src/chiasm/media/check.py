@@ -1,7 +1,6 @@
 """Would the gateway take this? One file or URL through the gateway's own ingest, then the worker's own decoders."""
 
 import asyncio
-import mimetypes
 import re
 import time
 from pathlib import Path
@@ -31,6 +30,8 @@ from chiasm.settings import MediaSettings
 
 Kind = Literal["image", "video", "audio"]
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
+_VIDEO_NAMES = (".mp4", ".m4v", ".mov", ".webm", ".mkv")
+_AUDIO_NAMES = (".wav", ".mp3", ".flac", ".ogg", ".oga", ".opus")
 _MAX_SHOWN_CHARS = 200
 _SNIFF_CHARS = 44
 """Of base64: they stand for `SNIFF_BYTES`, and one more."""
@@ -165,8 +166,8 @@ def _kind(source: str) -> Kind:
     head = _head(source)
     if head is not None:
         return "audio" if sniff_audio(head) else "video" if sniff_video(head) else "image"
-    label = mimetypes.guess_type(re.split(r"[?#]", source, maxsplit=1)[0])[0] or ""
-    return "video" if label.startswith("video/") else "audio" if label.startswith("audio/") else "image"
+    name = re.split(r"[?#]", source, maxsplit=1)[0].lower()
+    return "video" if name.endswith(_VIDEO_NAMES) else "audio" if name.endswith(_AUDIO_NAMES) else "image"
 
 
 def _head(source: str) -> bytes | None:

@@ -157,6 +157,13 @@ async def test_audio_is_described_and_decoded(preparer):
     assert (deaf.refusal.code, deaf.refusal.cause) == ("media_unsupported", "This model takes no audio")
 
 
+@pytest.mark.parametrize(("name", "cause"), [("a.MP4", "no video"), ("b.flac", "no audio"), ("c", "The data is HTML")])
+async def test_of_a_url_that_is_not_read_yet_the_name_decides(folder, name, cause):
+    (folder / name).write_bytes((folder / "page.jpg").read_bytes())
+    verdict = await check_media((folder / name).as_uri(), MediaSettings(allowed_root=str(folder)))
+    assert cause in verdict.refusal.cause
+
+
 @pytest.mark.parametrize(
     ("source", "kind", "cause"),
     [

@@ -1,4 +1,4 @@
-// "Try it": pictures and a question, the answer as it comes, and its receipt.
+// "Try it": pictures, videos and a question, the answer as it comes, and its receipt.
 
 import { ask } from "./api.js";
 import { el, ms, show } from "./format.js";
@@ -15,12 +15,24 @@ function dataUrl(file) {
   });
 }
 
+const isVideo = (file) => file.type.startsWith("video/");
+
+function preview(file) {
+  if (isVideo(file)) return el("span", { text: file.name });
+  return el("img", { src: URL.createObjectURL(file), alt: file.name });
+}
+
+async function part(file) {
+  const kind = isVideo(file) ? "video_url" : "image_url";
+  return { type: kind, [kind]: { url: await dataUrl(file) } };
+}
+
 export function startAsking(onEnd) {
   let running = null;
 
   $("picture").addEventListener("change", () => {
-    for (const old of $("previews").children) URL.revokeObjectURL(old.src);
-    show($("previews"), [...$("picture").files].map((file) => el("img", { src: URL.createObjectURL(file), alt: file.name })));
+    for (const old of $("previews").querySelectorAll("img")) URL.revokeObjectURL(old.src);
+    show($("previews"), [...$("picture").files].map(preview));
   });
   $("stop").addEventListener("click", () => running?.abort());
   $("question").addEventListener("keydown", (event) => {
@@ -50,8 +62,7 @@ export function startAsking(onEnd) {
 }
 
 async function stream(signal) {
-  const urls = await Promise.all([...$("picture").files].map(dataUrl));
-  const parts = urls.map((url) => ({ type: "image_url", image_url: { url } }));
+  const parts = await Promise.all([...$("picture").files].map(part));
   parts.push({ type: "text", text: $("question").value });
   const body = {
     messages: [{ role: "user", content: parts }],
