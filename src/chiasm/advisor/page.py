@@ -1,6 +1,6 @@
 """The advice as a page."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from math import isinf
 
 from chiasm.advisor.advice import SIMULATOR_ERROR, Advice
@@ -17,32 +17,36 @@ def _lines(question: Question, advice: Advice) -> Iterator[str]:
     yield f"# {advice.headline}"
     yield ""
     yield from (f"- {reason}" for reason in advice.reasons)
-    yield from _comparisons(question, advice)
+    yield from (f"- {line}" for line in comparisons(question, advice))
     yield ""
     yield from _table(advice)
     yield ""
-    if advice.flips:
+    if advice.flips is not None:
         yield "What would change it:"
         yield ""
-        yield from (f"- {flip}" for flip in advice.flips)
-    elif advice.flips is not None:
-        yield "None of the changes tried (rate, pictures, length of answers, speed of tower and model) would change it."
+        yield from (f"- {line}" for line in flip_lines(advice.flips))
 
 
-def _comparisons(question: Question, advice: Advice) -> Iterator[str]:
+def flip_lines(flips: Sequence[str]) -> Sequence[str]:
+    """What would change the advice, or that nothing tried would."""
+    return flips or ("None of the changes tried: rate, pictures, length of answers, speed of tower and model.",)
+
+
+def comparisons(question: Question, advice: Advice) -> Iterator[str]:
+    """The choice against the fleet that splits nothing and the runner-up, in sentences."""
     what = {"ttft": "time to the first token", "e2el": "time to the last token", "goodput": "goodput for the cost"}
     aim = what[question.aim]
     if advice.over_unsplit is not None:
-        yield f"- {advice.choice} over the fleet that splits nothing: {_gap(advice.over_unsplit)} better in {aim}."
+        yield f"{advice.choice} over the fleet that splits nothing: {_gap(advice.over_unsplit)} better in {aim}."
     if advice.lead is not None and advice.is_clear:
-        yield f"- The runner-up is {advice.runner_up}; the lead over it is {_gap(advice.lead)}."
+        yield f"The runner-up is {advice.runner_up}; the lead over it is {_gap(advice.lead)}."
     elif advice.lead is not None:
         yield (
-            f"- The best leads {advice.runner_up} by {_gap(advice.lead)}; less than "
+            f"The best leads {advice.runner_up} by {_gap(advice.lead)}; less than "
             f"{2 * SIMULATOR_ERROR:.0%}, or within chance, decides nothing."
         )
     if advice.break_even_tokens is not None:
-        yield f"- {_break_even(*advice.break_even_tokens)}"
+        yield _break_even(*advice.break_even_tokens)
 
 
 def _break_even(low: float, high: float) -> str:

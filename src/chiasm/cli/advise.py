@@ -75,6 +75,7 @@ def advise(  # noqa: PLR0913 - one parameter is one option
         bool, typer.Option("--quick", help="Do not look for changes that would change the answer.")
     ] = False,
     markdown: Annotated[Path | None, typer.Option(help="Write the advice with all its numbers to a file.")] = None,
+    html: Annotated[Path | None, typer.Option(help="Write it as a page with charts.")] = None,
     json: Json = False,
 ) -> None:
     """Say whether splitting the encoder off would pay on this traffic, and why.
@@ -124,6 +125,10 @@ def advise(  # noqa: PLR0913 - one parameter is one option
         from chiasm.advisor.page import markdown_of
 
         markdown.write_text(markdown_of(question, advice))
+    if html is not None:
+        from chiasm.advisor.html import html_of
+
+        html.write_text(html_of(question, advice))
     if json:
         print_json(advice)
     else:

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from chiasm.simulator.run import Changes
-    from chiasm.simulator.summary import ClassSummary, Summary
+    from chiasm.simulator.summary import ClassSummary, Objective, Summary
 
 
 class PolicyName(StrEnum):
@@ -92,6 +92,8 @@ def simulate(  # noqa: PLR0913 - one parameter is one option
         Path | None,
         typer.Option(help="Write the first requests of the last fleet as a trace for chrome://tracing or Perfetto."),
     ] = None,
+    html: Annotated[Path | None, typer.Option(help="Write a page with charts.")] = None,
+    markdown: Annotated[Path | None, typer.Option(help="Write the numbers as Markdown.")] = None,
     json: Json = False,
 ) -> None:
     """Say what fleets would do with the same requests, without having any of them.
@@ -132,6 +134,7 @@ def simulate(  # noqa: PLR0913 - one parameter is one option
             seed=seed,
         )
     )
+    objective = objective_of(slo_ttft_ms, slo_tpot_ms)
     clusters = [fleet_named(one) for one in fleet or ("agg:2", "auto:2", "e-pd:1,1")]
     picture = Timeline() if timeline is not None else None
     found = compare(
@@ -141,16 +144,29 @@ def simulate(  # noqa: PLR0913 - one parameter is one option
         policy=policy.value,
         requests=seen.requests if seen is not None else None,
         changes=_changes(mean_up, mean_down, max_encoders, queue_target_ms, seed),
-        objective=objective_of(slo_ttft_ms, slo_tpot_ms),
+        objective=objective,
         on_span=lambda cluster: picture.see if picture is not None and cluster is clusters[-1] else None,
     )
     summaries = list(_with_progress(found, [one.name for one in clusters]))
     if picture is not None and timeline is not None:
         picture.save(timeline)
+    _write(summaries, html, markdown, objective, costs.source)
     if json:
         print_json(summaries)
     else:
         _print(summaries)
+
+
+def _write(
+    summaries: "list[Summary]", html: Path | None, markdown: Path | None, objective: "Objective", source: str
+) -> None:
+    from chiasm.simulator.report.page import html_of, markdown_of
+
+    notes = [f"Stage costs: {source}."] if source else []
+    if html is not None:
+        html.write_text(html_of(summaries, objective, notes))
+    if markdown is not None:
+        markdown.write_text(markdown_of(summaries, notes))
 
 
 def _changes(up_s: float, down_s: float, max_encoders: int, queue_ms: float, seed: int) -> "Changes":
