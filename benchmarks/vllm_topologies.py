@@ -48,6 +48,7 @@ def parsed(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("--python", type=Path, required=True, help="interpreter of an environment that has vLLM")
     parser.add_argument("--model", choices=("tiny", "120m"), default="tiny", help="packaged, or random of that size")
     parser.add_argument("--ways", nargs="+", choices=WAYS[1:], default=["e-pd", "auto"], help="beside vLLM itself")
+    parser.add_argument("--threads", type=int, help="of the server asked directly; default: one for each core")
     parser.add_argument("--turns", type=int, default=12, help="how often each way is asked")
     parser.add_argument("--concurrency", type=int, nargs="+", default=[1, 4], help="requests open at once")
     parser.add_argument("--images", type=int, default=1, help="pictures of a request")
@@ -55,6 +56,7 @@ def parsed(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("--output", type=int, default=16, help="tokens of an answer")
     parser.add_argument("--name", help="end of the result file's name; default vllm-topologies-MODEL")
     args = parser.parse_args(argv)
+    args.threads = args.threads or len(os.sched_getaffinity(0))
     args.name = args.name or f"vllm-topologies-{args.model}"
     return args
 
@@ -63,7 +65,7 @@ def parsed(argv: list[str]) -> argparse.Namespace:
 async def running(args: argparse.Namespace) -> AsyncIterator[Mapping[str, Server]]:
     """Every way's servers."""
     model = models.picture_model(args.model)
-    with _direct(args.python, model) as url:
+    with _direct(args.python, model, args.threads) as url:
         topologies = [Topology(name=BASELINE, url=url)]
         for way in args.ways:
             words = ["--engine", "vllm", "--topology", way, "--model", str(model), "--workers", "1", "--encoders", "1"]
@@ -77,14 +79,13 @@ async def running(args: argparse.Namespace) -> AsyncIterator[Mapping[str, Server
 
 
 @contextmanager
-def _direct(python: Path, model: Path) -> Iterator[str]:
-    """The URL of one whole vLLM server with all threads, started with the flags that Chiasm gives its own."""
-    threads = str(len(os.sched_getaffinity(0)))
+def _direct(python: Path, model: Path, threads: int) -> Iterator[str]:
+    """The URL of one whole vLLM server, started with the flags that Chiasm gives its own."""
     flags = ["--generation-config", "vllm", "--max-num-seqs", "128", "--enable-prefix-caching"]
     flags += ["--limit-mm-per-prompt", '{"image": 16, "video": 0}']
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder) / "log"
-        environment = _ENVIRONMENT | {"OMP_NUM_THREADS": threads, "VLLM_ENABLE_V1_MULTIPROCESSING": "1"}
+        environment = _ENVIRONMENT | {"OMP_NUM_THREADS": str(threads), "VLLM_ENABLE_V1_MULTIPROCESSING": "1"}
         server = start(*flags, log_path=log, model=model, environment=environment, python=python)
         try:
             wait_ready(server)
@@ -143,6 +144,7 @@ def main(argv: list[str]) -> None:
     """Write one result file."""
     args = parsed(argv)
     result: dict[str, Any] = {"machine": machine.describe(), "model": args.model, "turns": args.turns}
+    result["direct_threads"] = args.threads
     result |= {"images": args.images, "tokens": args.tokens, "output": args.output}
     try:
         result["concurrency"] = asyncio.run(everything(args))

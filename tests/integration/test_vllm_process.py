@@ -37,7 +37,7 @@ FAILS = "import sys; print('noise'); print('ValueError: No available memory for 
 OWNER = """
 import os, sys, time
 from chiasm.launch.vllm.process import Command, VllmProcess
-command = Command(arguments=tuple(sys.argv[1:]), environment=dict(os.environ), socket=sys.argv[-1],
+command = Command(arguments=tuple(sys.argv[1:]), environment=dict(os.environ), address="unix:" + sys.argv[-1],
                   start_timeout_s=60, stop_timeout_s=0.2)
 process = VllmProcess("v", command)
 process.wait_ready(lambda what, share: None)
@@ -55,7 +55,7 @@ def start(tmp_path):
         command = Command(
             arguments=(sys.executable, "-c", script, socket),
             environment=dict(os.environ),
-            socket=socket,
+            address=f"unix:{socket}",
             start_timeout_s=start_timeout_s,
             stop_timeout_s=stop_timeout_s,
         )

@@ -24,8 +24,11 @@ MARKS = [
 """Of every module here. `pytest.mark.vllm(is_last=True)` on a test that takes a server away from its crew."""
 ORDER = ("aggregated", "fleet", "split", "disaggregated")
 """In which the crews' tests run, whichever files they are in."""
+OPERATOR = "operator"
+"""Key of the gateways of crews that Chiasm starts."""
 _MAX_SERVERS = 4
 _ENCODER_RAN = "Finish execute for mm hash"
+_OPERATED = f'gateway.admin_keys=["{OPERATOR}"]'
 _UNI = 'vllm.extra_arguments=["--distributed-executor-backend", "uni"]'
 
 
@@ -39,7 +42,7 @@ class _Running(NamedTuple):
 
 
 class Crews:
-    """What runs. The crews that were wanted longest ago make room when there would be too many servers."""
+    """What runs. Those wanted longest ago make room when there would be too many servers, engines counted apart."""
 
     def __init__(self, max_servers: int = _MAX_SERVERS) -> None:
         self._max_servers = max_servers
@@ -88,7 +91,12 @@ class Split:
     def __init__(self, folder: Path) -> None:
         self.log = Log()
         self._folder = folder
-        self._own = ("engine.kind=vllm", "routing.topology=e-pd", f"routing.worker_token={secrets.token_hex(8)}")
+        self._own = (
+            "engine.kind=vllm",
+            "routing.topology=e-pd",
+            f"routing.worker_token={secrets.token_hex(8)}",
+            _OPERATED,
+        )
         self._closing = ExitStack()
 
     def __enter__(self) -> "Split":
@@ -132,8 +140,8 @@ def workers_file(folder: Path, listed: dict[str, tuple[str, str]]) -> str:
 
 def aggregated_crew(crews: Crews) -> Gateway:
     """One whole server of two data-parallel engines, started by Chiasm."""
-    own = ("engine.kind=vllm", "routing.topology=agg", "routing.workers=1", "vllm.data_parallel=2", _UNI)
-    return crews.lend("aggregated", 1, lambda: gateway(*own))
+    own = ("engine.kind=vllm", "routing.topology=agg", "routing.workers=1", "vllm.data_parallel=2", _UNI, _OPERATED)
+    return crews.lend("aggregated", 2, lambda: gateway(*own))
 
 
 def fleet_crew(crews: Crews, folder: Callable[[str], Path]) -> Fleet:
@@ -143,7 +151,7 @@ def fleet_crew(crews: Crews, folder: Callable[[str], Path]) -> Fleet:
 
 def split_crew(crews: Crews, folder: Callable[[str], Path]) -> Split:
     """See `Split`."""
-    return crews.lend("split", 2, lambda: Split(folder("split")))
+    return crews.lend("split", 3, lambda: Split(folder("split")))
 
 
 def disaggregated_crew(crews: Crews) -> Gateway:

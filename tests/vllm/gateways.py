@@ -6,7 +6,7 @@ import urllib.request
 from contextlib import contextmanager
 
 from chiasm.launch.local import background_server
-from chiasm.launch.vllm.process import _UnixConnection
+from chiasm.launch.vllm.process import connection_to
 from chiasm.settings import resolve
 from tests.e2e.served import ask, picture
 from tests.vllm.servers import vllm_python
@@ -51,8 +51,7 @@ class Gateway:
 
     def metrics(self, process):
         """The page of counters of a server that was started here."""
-        path = self.backend.supervisor._processes[process].address.removeprefix("unix:")
-        connection = _UnixConnection(path, 60)
+        connection = connection_to(self.backend.supervisor._processes[process].address, 60)
         try:
             connection.request("GET", "/metrics")
             return connection.getresponse().read().decode()

@@ -43,7 +43,7 @@ def test_requests_go_to_the_engine_that_the_receipt_names(aggregated):
 
 
 def test_a_prompt_goes_where_its_start_was_computed(aggregated):
-    prompts = [(picture("red", shift=60 + number), LONG, f"Question {number}?") for number in range(4)]
+    prompts = [(picture("red", shift=60 + number), LONG, f"Question {number}?") for number in range(12)]
     homes = [worker_of(receipt) for receipt in at_once(aggregated.receipt, prompts)]
     assert set(homes) == set(ENGINES)
     for prompt, home in zip(prompts, homes, strict=True):

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from chiasm.cli.options import ConfigFile, Json, Overrides, resolved
-from chiasm.cli.process import restart_for_arithmetic
 from chiasm.cli.printing import LoadingLine
+from chiasm.cli.process import restart_for_arithmetic
 
 if TYPE_CHECKING:
     from chiasm.launch.processes.specs import WorkerSpec
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _ROLES = ("encode", "prefill", "decode")
 
 
-def worker(
+def worker(  # noqa: PLR0913 - one parameter is one option
     model: Annotated[
         str | None,
         typer.Argument(metavar="[MODEL_DIR]", help="Hugging Face directory; none: the packaged tiny model."),
@@ -31,6 +31,12 @@ def worker(
         str | None,
         typer.Option(
             help="'unix:/path' or 'http://host:port'; none: a socket in routing.directory.", show_default=False
+        ),
+    ] = None,
+    engine: Annotated[
+        str | None,
+        typer.Option(
+            help="embedded, or vllm for a server of vLLM's.", metavar="embedded|vllm", show_default="embedded"
         ),
     ] = None,
     config_file: ConfigFile = None,
@@ -51,15 +57,25 @@ def worker(
 
       chiasm worker --role encode --address http://10.0.0.7:9001 --set transfer.connector=tcp \
 --set transfer.host=10.0.0.7 --set routing.worker_token=SECRET
+
+    A server of vLLM's, which says what to write into the workers' file of `chiasm serve --engine vllm --workers FILE`:
+
+      chiasm worker --engine vllm --role encode --address http://127.0.0.1:9001 --set vllm.python=/opt/vllm/bin/python
     """
     restart_for_arithmetic()
-    settings = resolved(config_file, overrides, engine__model=model).settings
+    settings = resolved(config_file, overrides, engine__model=model, engine__kind=engine).settings
+    from chiasm.errors import InvalidSettingError
     from chiasm.launch.processes.specs import spec_by_hand
 
+    if settings.engine.kind == "vllm" and not address:
+        raise InvalidSettingError(
+            "A vLLM server does not register in a folder", hint="Give --address, and list it in the workers' file"
+        )
     _serve(settings, spec_by_hand(settings.routing, role or _ROLES, name, address), as_json=json)
 
 
 def _serve(settings: "Settings", spec: "WorkerSpec", *, as_json: bool) -> None:
+    from chiasm.launch.vllm.by_hand import listed, serve_vllm_worker
     from chiasm.launch.worker import serve_worker
     from chiasm.observability.logs import configure_logging
 
@@ -74,7 +90,10 @@ def _serve(settings: "Settings", spec: "WorkerSpec", *, as_json: bool) -> None:
             typer.echo(dumps({"address": bound, "name": spec.name, "roles": spec.roles, "start_s": round(took_s, 3)}))
         else:
             typer.echo(f"Worker {spec.name} ({', '.join(spec.roles)}) listens on {bound} (after {took_s:.1f} s)")
+            if settings.engine.kind == "vllm":
+                typer.echo(f"\nFor the gateway's workers' file:\n\n{listed(spec)}")
         sys.stdout.flush()
 
+    run = serve_vllm_worker if settings.engine.kind == "vllm" else serve_worker
     with loading as progress:
-        serve_worker(settings, spec, progress, on_ready)
+        run(settings, spec, progress, on_ready)

@@ -80,10 +80,15 @@ async def _serve(
         await worker.aclose()
 
 
-def _listener(address: str, token: str) -> socket.socket:
+def check_reachable(address: str, token: str) -> tuple[str, int] | None:
+    """Host and port of an address at which a worker is to listen; None for a Unix socket's.
+
+    Raises:
+        InvalidSettingError: It is none, or others could use the worker.
+    """
     kind, _, path = address.partition(":")
     if kind == "unix" and path:
-        return bind_unix(path)
+        return None
     parts = urlsplit(address)
     try:
         host, port = parts.hostname, parts.port
@@ -96,4 +101,9 @@ def _listener(address: str, token: str) -> socket.socket:
             f"A worker on {host} without a token would answer anybody",
             hint="Set routing.worker_token, the same for workers and server",
         )
-    return bind(host, port)
+    return host, port
+
+
+def _listener(address: str, token: str) -> socket.socket:
+    place = check_reachable(address, token)
+    return bind_unix(address.partition(":")[2]) if place is None else bind(*place)

@@ -93,6 +93,16 @@ class ChiasmECConnector(ECConnectorBase):  # type: ignore[misc]
         """Report to the scheduler."""
         return self._loader.take_report() if self._loader is not None else None
 
+    def forget(self) -> int:
+        """Offer nothing more, have the scheduler forget; returns how much was on offer. Between steps of a worker."""
+        if self._loader is not None:
+            self._loader.forget()
+        return self._publisher.forget() if self._publisher is not None else 0
+
+    def is_forgetting(self) -> bool:
+        """Whether the scheduler has not forgotten yet."""
+        return self._loader is not None and self._loader.is_forgetting()
+
     # scheduler
 
     def ensure_cache_available(self, request: "Request", num_computed_tokens: int) -> bool:

@@ -14,7 +14,7 @@ from chiasm.engines.vllm.ec.admission import Admission
 from chiasm.engines.vllm.ec.announcement import FIELD, Expected, sealed
 from chiasm.engines.vllm.ec.counters import Counters
 from chiasm.engines.vllm.ec.engine_folder import OwnedFolder, engine_folder
-from chiasm.engines.vllm.ec.load_marks import LoadMarks, marks_folder
+from chiasm.engines.vllm.ec.load_marks import EVERYTHING, LoadMarks, marks_folder
 from chiasm.engines.vllm.ec.options import EcOptions
 from chiasm.engines.vllm.ec.pulls import Fetch, Pulls
 from chiasm.engines.vllm.ec.receipts import read_receipt
@@ -103,6 +103,7 @@ class ConsumingScheduler:
 
     def is_ready(self, request: "Request", num_computed_tokens: int) -> bool:
         """Whether the request may enter the next step; one that never can is told by `take_failed`."""
+        self._forget_if_told()
         self._current = request.request_id
         features = request.mm_features
         if request.request_id in self._failed:
@@ -138,6 +139,7 @@ class ConsumingScheduler:
 
     def orders(self, orders: StepOrders, *, is_executed: bool) -> None:
         """Add the step's loads. Without a step they are kept, and there is time to wait for a pull."""
+        self._forget_if_told()
         if not is_executed:
             self._pulls.wait_any(_IDLE_WAIT_S)
             return
@@ -167,7 +169,7 @@ class ConsumingScheduler:
         return failed
 
     def freed(self, request: "Request", index: int) -> None:
-        """An item is needed no longer. vLLM says so before it takes the step's token: one made of NaN must not count."""
+        """An item is needed no longer. This comes before the step's token: one made of NaN must not count."""
         request_id, identity = request.request_id, request.mm_features[index].identifier
         self._admission.release_item(request_id, identity)
         if identity in self._loading and self._marks.is_set(identity):
@@ -206,6 +208,10 @@ class ConsumingScheduler:
         self.counters.add(f"refused:{code}")
         logger.warning("Request %s fails alone: %s (%s)", request_id, message, code)
         self._failed.add(request_id)
+
+    def _forget_if_told(self) -> None:
+        if self._marks.is_set(EVERYTHING) and not self._store.forget():
+            self._marks.clear(EVERYTHING)
 
     def _replace_if_stale(self, identity: str) -> None:
         """Load anew where the encoder cache may hold something else: a failed load, or another grid."""

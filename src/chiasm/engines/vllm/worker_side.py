@@ -11,7 +11,7 @@ from chiasm.connectors.base import Transport
 from chiasm.connectors.shm.reader import Reader
 from chiasm.engines.vllm.ec.announcement import Layout
 from chiasm.engines.vllm.ec.engine_folder import engine_folder
-from chiasm.engines.vllm.ec.load_marks import LoadMarks
+from chiasm.engines.vllm.ec.load_marks import EVERYTHING, LoadMarks
 from chiasm.engines.vllm.ec.options import EcOptions
 from chiasm.engines.vllm.ec.published_store import PublishedStore
 from chiasm.engines.vllm.ec.receipts import ReceiptWriter
@@ -51,6 +51,10 @@ class PublishingWorker:
             if identity in encoder_cache and not self._store.is_fresh(identity):
                 self.publish(identity, encoder_cache[identity])
 
+    def forget(self) -> int:
+        """Take back all that is on offer; returns how much it was."""
+        return self._store.forget()
+
     def close(self) -> None:
         """Offer nothing more."""
         self._store.close()
@@ -82,6 +86,14 @@ class LoadingWorker:
         """What happened in this step."""
         report, self._report = self._report, StepReport()
         return report if report.loaded or report.failed else None
+
+    def forget(self) -> None:
+        """Have the scheduler forget everything."""
+        self._marks.set(EVERYTHING)
+
+    def is_forgetting(self) -> bool:
+        """Whether it has not done so yet."""
+        return self._marks.is_set(EVERYTHING)
 
     def close(self) -> None:
         """Forget the shared memory."""

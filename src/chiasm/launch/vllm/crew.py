@@ -16,7 +16,7 @@ from chiasm.launch.processes.base import Process, Spawn
 from chiasm.launch.processes.specs import WHOLE, WorkerSpec, settings_of_one, specs_of
 from chiasm.launch.server import bind
 from chiasm.launch.vllm.devices import assigned, check_cores, check_split, is_encoder
-from chiasm.launch.vllm.flags import Place, arguments_of, environment_of
+from chiasm.launch.vllm.flags import Place, arguments_of, environment_of, hands_embeddings_over
 from chiasm.launch.vllm.installed import InstalledVllm, installed_vllm, interpreter
 from chiasm.launch.vllm.process import Command, VllmProcess
 from chiasm.launch.vllm.workers_file import ListedWorker, read_workers
@@ -41,8 +41,10 @@ class VllmCrew:
     embeddings go through a folder in memory that goes with the crew.
     """
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, specs: Sequence[WorkerSpec] | None = None) -> None:
         """Look at the settings, the model and the installed vLLM; nothing is started.
+
+        Without `specs`, the servers are those of the topology. One with an address listens there.
 
         Raises:
             MissingExtraError: There is no vLLM to start.
@@ -55,8 +57,9 @@ class VllmCrew:
         self._by_name = {one.name: one for one in _listed(settings)}
         self.listed: Sequence[tuple[str | None, str]] = [(one.name, one.url) for one in self._by_name.values()]
         self.shares_host = not self.listed
-        self.specs: Sequence[WorkerSpec] = [] if self.listed else vllm_specs(settings.routing)
-        self._token = settings.routing.worker_token or ("" if self.listed else secrets.token_urlsafe(24))
+        self.specs: Sequence[WorkerSpec] = specs or ([] if self.listed else vllm_specs(settings.routing))
+        is_open = bool(self.listed or specs)  # to whom the settings name, instead of to us alone
+        self._token = settings.routing.worker_token or ("" if is_open else secrets.token_urlsafe(24))
         self._spool: Path | None = None
         self._embeddings: Path | None = None
         self._adapters: AdapterCopies | None = None
@@ -78,16 +81,16 @@ class VllmCrew:
 
         def spawn(spec: WorkerSpec) -> Process:
             assert self._embeddings is not None, "made above"
-            place = self.place(str(folder / f"{spec.name}.sock"), spool, self._embeddings)
+            place = self.place(spec.address or f"unix:{folder / spec.name}.sock", spool, self._embeddings)
             place = place._replace(adapters=first)
             environment = inherited_environment() | environment_of(spec, settings, place)
-            environment |= {"VLLM_API_KEY": self._token, "PYTHONPATH": str(inside)}
+            environment |= {"PYTHONPATH": str(inside)} | ({"VLLM_API_KEY": self._token} if self._token else {})
             if self._installed.device == "cuda":
                 environment["CUDA_VISIBLE_DEVICES"] = self._devices[spec.name]
             command = Command(
                 arguments=tuple(arguments_of(spec, settings, place)),
                 environment=environment,
-                socket=place.socket,
+                address=place.address,
                 start_timeout_s=settings.vllm.start_timeout_s,
                 stop_timeout_s=settings.vllm.stop_timeout_s,
             )
@@ -95,13 +98,13 @@ class VllmCrew:
 
         return spawn
 
-    def place(self, socket: str, spool: Path | None, embeddings: Path) -> Place:
+    def place(self, address: str, spool: Path | None, embeddings: Path) -> Place:
         """Where a server finds and keeps things."""
         return Place(
             python=interpreter(self._settings.vllm.python),
             directory=model_directory(self._settings.engine.model),
             served_name=self.model.name,
-            socket=socket,
+            address=address,
             spool=spool,
             embeddings=embeddings,
             device=self._device(),
@@ -154,6 +157,7 @@ class VllmCrew:
         spec = next((one for one in self.specs if one.name == name), None)
         roles = listed.roles if listed is not None else spec.roles if spec is not None else WHOLE
         ranks = self._num_ranks(listed, spec)
+        hands_over = hands_embeddings_over(roles, self._settings, takes_images=self.model.takes_images)
         workers: list[tuple[str, Worker]] = []
         try:
             for rank in range(ranks):
@@ -171,6 +175,7 @@ class VllmCrew:
                     adapters=None if listed is not None else self._adapters,
                     loads_adapters=bool(self._settings.adapters.roots),
                     server=name if ranks > 1 else "",
+                    ec_connector=self._settings.vllm.ec_connector if hands_over else "",
                 )
                 workers.append((called, await VllmWorker.connect(address, self.model, options)))
         except BaseException:

@@ -4,9 +4,11 @@ import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
+from urllib.parse import urlsplit
 
 from chiasm.launch.processes.specs import WorkerSpec
 from chiasm.launch.vllm.devices import is_encoder
+from chiasm.protocol.worker import Role
 from chiasm.settings import Settings
 
 _NO_DOMAIN = "none.invalid"  # RFC 2606: nothing resolves there, so that a server fetches nothing
@@ -22,7 +24,7 @@ class Place(NamedTuple):
     Attributes:
         python: Interpreter of vLLM's environment.
         directory: The model's.
-        socket: Where it is to listen.
+        address: Where it is to listen: `unix:` and a path, or `http://host:port`.
         spool: Folder of media that it may read; None: media travel in the calls.
         embeddings: Folder through which embeddings go from server to server.
         device: 'cpu' or 'cuda'.
@@ -36,7 +38,7 @@ class Place(NamedTuple):
     python: str
     directory: Path
     served_name: str
-    socket: str
+    address: str
     spool: Path | None
     embeddings: Path
     device: str
@@ -50,7 +52,8 @@ def arguments_of(spec: WorkerSpec, settings: Settings, place: Place) -> list[str
     """The command line of a server: interpreter, program, flags."""
     vllm = settings.vllm
     line = [place.python, "-m", "vllm.entrypoints.openai.api_server"]  # `vllm serve` looks up a package named vllm
-    line += ["--model", str(place.directory), "--served-model-name", place.served_name, "--uds", place.socket]
+    line += ["--model", str(place.directory), "--served-model-name", place.served_name]
+    line += _listening(place.address)
     line += ["--dtype", settings.engine.dtype, "--max-model-len", str(settings.engine.max_model_tokens)]
     line += ["--max-num-seqs", str(vllm.max_running), "--generation-config", "vllm", "--disable-uvicorn-access-log"]
     line += ["--enable-prompt-tokens-details", "--enable-per-request-metrics", "--enable-prefix-caching"]
@@ -68,8 +71,10 @@ def arguments_of(spec: WorkerSpec, settings: Settings, place: Place) -> list[str
 def environment_of(spec: WorkerSpec, settings: Settings, place: Place) -> dict[str, str]:
     """Variables that a server gets besides the ones it inherits."""
     variables = {"VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1", "HF_HUB_OFFLINE": "1"}
-    variables["VLLM_SERVER_DEV_MODE"] = "1"  # clearing caches; on a socket that only this user opens
-    if settings.adapters.roots and not is_encoder(spec):
+    is_private = place.address.startswith("unix:")  # a socket that only this user opens
+    if is_private:
+        variables["VLLM_SERVER_DEV_MODE"] = "1"  # has the calls that clear caches
+    if settings.adapters.roots and is_private and not is_encoder(spec):
         variables["VLLM_ALLOW_RUNTIME_LORA_UPDATING"] = "1"  # behind a socket of this user's, and a key
     if hands_kv_over(spec):
         host = settings.transfer.host
@@ -86,10 +91,23 @@ def environment_of(spec: WorkerSpec, settings: Settings, place: Place) -> dict[s
     return variables
 
 
+def _listening(address: str) -> list[str]:
+    if address.startswith("unix:"):
+        return ["--uds", address.removeprefix("unix:")]
+    parts = urlsplit(address)
+    return ["--host", str(parts.hostname), "--port", str(parts.port)]
+
+
 def takes_pixels(spec: WorkerSpec, settings: Settings) -> bool:
     """Whether a server may be sent pictures themselves: one that encodes, or decodes what such a one prefilled."""
     decodes_only = spec.roles == ("decode",) and settings.routing.local_encode == "fallback"
     return "encode" in spec.roles or decodes_only
+
+
+def hands_embeddings_over(roles: Sequence[Role], settings: Settings, *, takes_images: bool) -> bool:
+    """Whether embeddings go from a server to others, or come from them."""
+    is_split = settings.routing.topology in ("e-pd", "e-p-d", "auto") and takes_images
+    return is_split and (tuple(roles) == ("encode",) or "prefill" in roles)
 
 
 def hands_kv_over(spec: WorkerSpec) -> bool:
@@ -128,10 +146,11 @@ def _media(spec: WorkerSpec, settings: Settings, place: Place) -> list[str]:
 
 def _transfer(spec: WorkerSpec, settings: Settings, place: Place) -> list[str]:
     line = []
-    is_split = settings.routing.topology in ("e-pd", "e-p-d", "auto") and place.takes_images
-    if is_split and (is_encoder(spec) or "prefill" in spec.roles):
+    if hands_embeddings_over(spec.roles, settings, takes_images=place.takes_images):
         role = "ec_producer" if is_encoder(spec) else "ec_consumer"
         line += ["--ec-transfer-config", json.dumps(_ec(role, settings, place))]
+        if settings.vllm.ec_connector == "chiasm":
+            line += ["--worker-extension-cls", _EXTENSION]
     if is_encoder(spec):
         line.append("--mm-encoder-only")
     if hands_kv_over(spec):

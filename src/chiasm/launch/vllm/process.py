@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -31,11 +32,14 @@ _KILL_TIMEOUT_S = 10.0
 
 
 class Command(msgspec.Struct, frozen=True, kw_only=True):
-    """How to start a server: its command line and environment, where it will listen, how long it may take."""
+    """How to start a server: its command line and environment, where it will listen, how long it may take.
+
+    `address` is `unix:` and a path, or `http://host:port`.
+    """
 
     arguments: tuple[str, ...]
     environment: Mapping[str, str]
-    socket: str
+    address: str
     start_timeout_s: float
     stop_timeout_s: float
 
@@ -49,7 +53,7 @@ class VllmProcess:
 
     def __init__(self, name: str, command: Command) -> None:
         self.name = name
-        self.address = f"unix:{command.socket}"
+        self.address = command.address
         self.started_s = time.monotonic()
         self._command = command
         self._tail: deque[str] = deque(maxlen=_TAIL_LINES)
@@ -83,7 +87,7 @@ class VllmProcess:
         """
         deadline_s = self.started_s + self._command.start_timeout_s
         try:
-            while not is_healthy(self._command.socket):
+            while not is_healthy(self.address):
                 self._pass_on(progress)
                 if not self.is_alive:
                     raise self._failure()
@@ -149,7 +153,8 @@ class VllmProcess:
         assert self._process.stdin is not None
         with suppress(OSError):
             self._process.stdin.close()
-        Path(self._command.socket).unlink(missing_ok=True)
+        if self.address.startswith("unix:"):
+            Path(self.address.removeprefix("unix:")).unlink(missing_ok=True)
 
 
 class _UnixConnection(http.client.HTTPConnection):
@@ -163,9 +168,16 @@ class _UnixConnection(http.client.HTTPConnection):
         self.sock.connect(self._path)
 
 
-def is_healthy(path: str) -> bool:
-    """Whether a server on a Unix socket says that its engine is well."""
-    connection = _UnixConnection(path, _LOOK_TIMEOUT_S)
+def connection_to(address: str, timeout_s: float) -> http.client.HTTPConnection:
+    """A connection, not made yet, to `unix:` and a path, or to `http://host:port`."""
+    if address.startswith("unix:"):
+        return _UnixConnection(address.removeprefix("unix:"), timeout_s)
+    return http.client.HTTPConnection(urlsplit(address).netloc, timeout=timeout_s)
+
+
+def is_healthy(address: str) -> bool:
+    """Whether a server says that its engine is well."""
+    connection = connection_to(address, _LOOK_TIMEOUT_S)
     try:
         connection.request("GET", "/health")
         return connection.getresponse().status == 200

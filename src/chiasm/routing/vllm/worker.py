@@ -29,6 +29,7 @@ from chiasm.routing.vllm.adapters import LOAD_PATH, UNLOAD_PATH, AdapterCopies
 from chiasm.routing.vllm.answers import Answer, EventReader, answer_of
 from chiasm.routing.vllm.events import EventStream
 from chiasm.routing.vllm.faults import translated
+from chiasm.routing.vllm.forgetting import Forgetting
 from chiasm.routing.vllm.handles import handles_of, kv_metadata
 from chiasm.routing.vllm.model import ServedModel
 from chiasm.routing.vllm.requests import CallWriter
@@ -37,6 +38,7 @@ from chiasm.routing.vllm.versions.base import Version
 from chiasm.routing.vllm.versions.registry import version_for
 
 _LOOK_TIMEOUT_S = 5.0
+_LOADED_ALREADY = "already been loaded"
 _RANK_HEADER = "X-data-parallel-rank"
 _STATS_INTERVAL_S = 2.0  # the page of counters is long; whether the engine lives is asked at every look
 
@@ -89,6 +91,7 @@ class VllmOptions(msgspec.Struct, frozen=True, kw_only=True):
     adapters: AdapterCopies | None = None
     loads_adapters: bool = False
     server: str = ""
+    ec_connector: str = ""
 
 
 class VllmWorker:
@@ -190,7 +193,7 @@ class VllmWorker:
             await self._have(request.adapter, request.timeout_s)
         call = self._calls.generate(request)
         reader, finished = EventReader(request.sampling.n, self._model.num_visual_tokens(request)), None
-        with self._counted(request):
+        with self._counted(request), self._forgetting.under_way(request):
             async with self._connection.post(call, request.timeout_s) as channel:
                 async for answer in self._answers(channel, is_stream=request.stream):
                     for event in reader.events(answer):
@@ -205,7 +208,7 @@ class VllmWorker:
         for item in request.items:
             self._model.plan(item)  # raises for pictures that must not be sent
         started_s = time.monotonic()
-        with self._counted(None):
+        with self._counted(None), self._forgetting.under_way(request):
             async with self._connection.post(self._calls.encode(request), request.timeout_s) as channel:
                 body = await self._connection.whole(channel)
             handles = handles_of(self._version.described(body), request, self._model, self._options.ttl_s)

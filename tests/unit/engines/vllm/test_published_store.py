@@ -113,3 +113,14 @@ def test_a_folder_that_others_may_write_to_is_refused(tmp_path):
     tmp_path.chmod(0o777)
     with pytest.raises(InvalidSettingError):
         ReceiptWriter(engine_folder(str(tmp_path), "e"))
+
+
+def test_all_offers_can_be_taken_back(producer):
+    producer.publish("a")
+    producer.publish("b")
+    assert producer.store.forget() == 2
+    assert producer.receipt("a") is None
+    assert not producer.memory.own
+    assert producer.store.forget() == 0
+    producer.publish("a")
+    assert producer.receipt("a").announcement is not None

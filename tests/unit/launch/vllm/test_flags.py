@@ -14,7 +14,7 @@ SPEC = vllm_specs(RoutingSettings())[0]
 
 def place(**fields):
     known = {
-        "python": "python", "directory": Path("/m"), "served_name": "m", "socket": "/s", "spool": Path("/spool"),
+        "python": "python", "directory": Path("/m"), "served_name": "m", "address": "unix:/s", "spool": Path("/spool"),
         "embeddings": Path("/ec"), "device": "cpu", "takes_images": True,
         "needs_tower": False,
         "kv_port": 5000,
@@ -110,6 +110,28 @@ def test_chiasms_connector_gets_its_transport_and_bounds(connector, transport):
         "transport": transport, "directory": "/ec", "max_bytes": 2**21, "wait_s": 3, "ttl_s": 60.0,
         "host": "10.0.0.7",
     }  # fmt: skip
+
+
+def test_calls_that_ask_for_no_key_exist_only_on_sockets_of_this_user():
+    settings = Settings(adapters=AdapterSettings(roots=("/adapters",)))
+    (spec,) = vllm_specs(settings.routing)
+    names = {"VLLM_SERVER_DEV_MODE", "VLLM_ALLOW_RUNTIME_LORA_UPDATING"}
+    assert names <= set(environment_of(spec, settings, place()))
+    assert not names & set(environment_of(spec, settings, place(address="http://10.0.0.7:8000")))
+
+
+def test_a_server_listens_where_it_is_told():
+    (spec,) = vllm_specs(Settings().routing)
+    flags = arguments_of(spec, Settings(), place(address="http://10.0.0.7:8000"))
+    assert flags[flags.index("--host") + 1 : flags.index("--host") + 4] == ["10.0.0.7", "--port", "8000"]
+    assert "--uds" not in flags
+
+
+def test_workers_that_have_embeddings_can_be_told_to_forget_them():
+    found = lines("e-p-d")
+    has = {name: "--worker-extension-cls" in flags for name, flags in found.items()}
+    assert has == {"encode-0": True, "prefill-0": True, "decode-0": False}
+    assert "--worker-extension-cls" not in lines(vllm={"ec_connector": "example"})["encode-0"]
 
 
 def test_vllms_own_example_connector_can_be_had_to_compare():

@@ -1,4 +1,4 @@
-"""How a consumer's workers tell its scheduler within the step that a checked embedding could not be loaded.
+"""How a consumer's workers tell its scheduler at once that a checked embedding could not be loaded, or to forget.
 
 vLLM hands a worker's report over after it has sent the step's tokens on their way: too late for those of this step. A
 mark is an empty folder, since making one takes neither memory nor an open file, of which the worker may have run out.
@@ -9,6 +9,9 @@ from contextlib import suppress
 from pathlib import Path
 
 from chiasm.engines.vllm.ec.engine_folder import engine_folder, file_name
+
+EVERYTHING = "everything"
+"""What is marked, in place of an identity, when all is to be forgotten."""
 
 
 def marks_folder(directory: str, engine: str) -> Path:

@@ -68,6 +68,14 @@ class PublishedStore:
         receipt = Receipt(announcement=announcement, expires_at=expires_at, totals=self._totals)
         self._receipts.write(identity, receipt)
 
+    def forget(self) -> int:
+        """Take back all offers; returns how many. Who is reading one keeps what it reads."""
+        offered = list(self._published_at)
+        for identity in offered:
+            self._forget(identity)
+            self._transport.drop(identity)
+        return len(offered)
+
     def close(self) -> None:
         """Offer nothing more."""
         self._transport.close()

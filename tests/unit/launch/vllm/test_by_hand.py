@@ -1,0 +1,46 @@
+"""One vLLM server by hand: which part of a topology it is, and that nobody else is let in."""
+
+import tomllib
+
+import pytest
+
+from chiasm.errors import InvalidSettingError
+from chiasm.launch.processes.specs import WorkerSpec
+from chiasm.launch.vllm.by_hand import _split_as, listed, serve_vllm_worker
+from chiasm.launch.vllm.workers_file import read_workers
+from chiasm.settings import RoutingSettings, Settings
+
+
+def spec(*roles, address="http://127.0.0.1:9001"):
+    return WorkerSpec(name="w", roles=roles, address=address)
+
+
+@pytest.mark.parametrize(
+    ("roles", "topology", "expected"),
+    [
+        (("encode",), "local", "e-pd"),
+        (("encode",), "auto", "auto"),
+        (("prefill", "decode"), "local", "e-pd"),
+        (("prefill",), "e-pd", "e-p-d"),
+        (("decode",), "local", "e-p-d"),
+        (("encode", "prefill", "decode"), "local", "local"),
+        (("encode", "prefill", "decode"), "auto", "auto"),
+    ],
+)
+def test_roles_say_what_is_handed_over(roles, topology, expected):
+    settings = Settings(routing=RoutingSettings(topology=topology))
+    assert _split_as(spec(*roles), settings).routing.topology == expected
+
+
+def test_what_is_said_can_be_written_into_the_workers_file(tmp_path):
+    path = tmp_path / "workers.toml"
+    path.write_text(listed(spec("prefill", "decode")))
+    assert tomllib.loads(path.read_text())["workers"][0]["roles"] == ["prefill", "decode"]
+    (read,) = read_workers(str(path))
+    assert (read.name, read.url, read.roles) == ("w", "http://127.0.0.1:9001", ("prefill", "decode"))
+
+
+@pytest.mark.parametrize(("address", "what"), [("nowhere", "no address"), ("http://10.0.0.7:9001", "without a token")])
+def test_nothing_starts_where_it_would_answer_anybody(address, what):
+    with pytest.raises(InvalidSettingError, match=what):
+        serve_vllm_worker(Settings(), spec("encode", address=address), lambda *_: None, pytest.fail)
