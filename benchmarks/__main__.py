@@ -26,6 +26,7 @@ COMMANDS = {
     "vllm_failures": "embeddings that go wrong between vLLM servers, with vLLM's example connector and Chiasm's",
     "vllm_topologies": "Chiasm over vLLM servers against one vLLM server, same cores, pictures nobody has seen",
     "aiperf_agreement": "chiasm bench and AIPerf on the same server: do they measure the same?",
+    "overhead": "what receipts, metrics, logs and traces cost a request, in CPU time",
     "load_generator": "chiasm bench against a server of known delays, and what a request costs it",
     "render": "write docs/performance.md from the results",
 }

@@ -107,11 +107,7 @@ class NativeDecoder:
             self._set_layer(number, layer)
         norm, head = floats(text.norm.weight), model.lm_head.detach().to(self._stored).contiguous()
         self._native.set_head(address(norm), address(head))
-        layers = sum(
-            weight.numel() * (self._stored if weight.ndim > 1 else torch.float32).itemsize
-            for weight in text.layers.parameters()
-        )
-        self.weight_bytes = self._embeddings.nbytes + layers + head.nbytes
+        self.weight_bytes = self._embeddings.nbytes + _kept_bytes(text.layers, self._stored) + head.nbytes
 
     def rotary(self, positions: NDArray[np.int64]) -> Rotary:
         """See `Decoder`."""
@@ -197,6 +193,12 @@ def _fit_bfloat16(layers: torch.nn.Module, head: torch.Tensor) -> bool:
     """Whether every weight matrix survives the way to bfloat16 and back unchanged."""
     matrices = (weight.detach() for weight in [*layers.parameters(), head] if weight.ndim > 1)
     return all(torch.equal(matrix, matrix.bfloat16().to(matrix.dtype)) for matrix in matrices)
+
+
+def _kept_bytes(layers: torch.nn.Module, stored: torch.dtype) -> int:
+    """What the extension's copy of the layers takes: matrices as they are stored, all else as float32."""
+    weights = list(layers.parameters())
+    return sum(one.numel() * (stored if one.ndim > 1 else torch.float32).itemsize for one in weights)
 
 
 def floats(tensor: torch.Tensor | None) -> torch.Tensor | None:
