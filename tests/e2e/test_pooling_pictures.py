@@ -9,6 +9,7 @@ import threading
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 
+import cohere
 import numpy as np
 import openai
 import pytest
@@ -127,6 +128,15 @@ def test_forms_of_a_picture_come_to_the_same(clip):
     with client:
         made = client.embeddings.create(model="m", input="a dog", encoding_format="float")
         assert len(made.data[0].embedding) == 24
+
+
+def test_coheres_client_embeds_pictures(clip):
+    with cohere.ClientV2(api_key="none", base_url=clip.address, timeout=60) as client:
+        made = client.embed(
+            model="m", images=[data_url("a"), data_url("b")], input_type="image", embedding_types=["float"]
+        )
+    listed = post(clip, "/v1/embeddings", {"input": [{"image": data_url("a")}, {"image": data_url("b")}]})["data"]
+    assert made.embeddings.float_ == [one["embedding"] for one in listed]
 
 
 def test_scores_are_of_the_same_space(clip):

@@ -58,7 +58,7 @@ class Contents:
         if item.content is not None:
             return self._parts(ChatMessage(role="user", content=item.content), pointer)
         assert item.image is not None
-        return [self._picture(item.image, f"{pointer}/image")]
+        return [self.picture(item.image, f"{pointer}/image")]
 
     def message(self, messages: Sequence[ChatMessage]) -> Side:
         """The one content of a conversation of one message. Raises `RequestError`."""
@@ -87,6 +87,12 @@ class Contents:
                 raise InvalidRequestError("An input without tokens", param=f"/input/{index}")
         return [TokensInput(tuple(ids)) for ids in lists]
 
+    def picture(self, image: str | ImageUrl, pointer: str) -> PictureAt:
+        """A picture by its URL."""
+        url, param = (image, pointer) if isinstance(image, str) else (image.url, f"{pointer}/url")
+        self.references.append(MediaReference("image", url, param))
+        return PictureAt(len(self.references) - 1)
+
     def _of_text(self, one: object, index: int, prompt: str | None) -> list[Content]:
         if isinstance(one, str):
             return [TextInput(one, prompt)]
@@ -99,11 +105,6 @@ class Contents:
                 param=f"/input/{index}/content",
             )
         return [TextInput(side, prompt) if isinstance(side, str) else side for side in sides]
-
-    def _picture(self, image: str | ImageUrl, pointer: str) -> PictureAt:
-        url, param = (image, pointer) if isinstance(image, str) else (image.url, f"{pointer}/url")
-        self.references.append(MediaReference("image", url, param))
-        return PictureAt(len(self.references) - 1)
 
     def _parts(self, message: ChatMessage, pointer: str) -> list[Side]:
         conversation = Conversation()

@@ -7,7 +7,7 @@ import msgspec
 
 from chiasm.errors import InvalidRequestError
 from chiasm.gateway.pooling.call import Call, TaskCall, check_dimensions, place_of_input
-from chiasm.gateway.pooling.contents import Contents, inputs, written
+from chiasm.gateway.pooling.contents import Content, Contents, inputs, written
 from chiasm.gateway.pooling.numbers import in_base64, in_lists
 from chiasm.protocol.openai.decode import decode_request
 from chiasm.protocol.pooling.embeddings import (
@@ -68,9 +68,9 @@ class CohereEmbedDialect:
     def call(self, body: bytes, info: PoolingInfo) -> Call:
         """See `Dialect`."""
         request = decode_request(body, CohereEmbedRequest, COHERE_EMBED_POLICY, NESTED_NAMES)
+        contents = Contents()
+        read, field = _cohere_contents(request, contents, info)
         kinds = request.embedding_types or ["float"]
-        prompt = _PROMPTS.get(request.input_type or "")
-        prompt = prompt if prompt in info.prompts else None
         truncate: dict[str, Truncation] = {"NONE": "refuse", "START": "start", "END": "end"}
 
         def write(outputs: Sequence[PoolOutput], heading: Heading) -> CohereEmbedBody:
@@ -80,24 +80,38 @@ class CohereEmbedDialect:
             )
             meta = {"billed_units": {"input_tokens": heading.usage.total_tokens}, "api_version": {"version": "2"}}
             shared = heading.shared()
-            return CohereEmbedBody(**shared, embeddings=vectors, texts=request.texts, meta=meta)  # type: ignore[arg-type]
+            return CohereEmbedBody(**shared, embeddings=vectors, texts=request.texts or [], meta=meta)  # type: ignore[arg-type]
 
         return TaskCall(
             model=request.model,
             options=request.chiasm,
+            references=contents.references,
             task="embed",
-            inputs=inputs([TextInput(text, prompt) for text in request.texts]),
+            inputs=inputs(read),
             params=PoolParams(
                 dimensions=check_dimensions(request.output_dimension, info, "/output_dimension"),
                 truncate=truncate[request.truncate],
                 max_tokens=request.max_tokens,
             ),
-            place=lambda item: f"/texts/{item}",
+            place=lambda item: f"/{field}/{item}",
             write=write,
         )
 
 
 _PROMPTS: dict[str, Literal["query", "document"]] = {"search_query": "query", "search_document": "document"}
+
+
+def _cohere_contents(
+    request: CohereEmbedRequest, contents: Contents, info: PoolingInfo
+) -> tuple[Sequence[Content], str]:
+    """What is embedded, and the field where it stands."""
+    if (request.texts is None) == (request.images is None):
+        raise InvalidRequestError("Either texts or images are embedded", hint="Send one of them", param="/texts")
+    if request.images is not None:
+        return [contents.picture(url, f"/images/{index}") for index, url in enumerate(request.images)], "images"
+    prompt = _PROMPTS.get(request.input_type or "")
+    prompt = prompt if prompt in info.prompts else None
+    return [TextInput(text, prompt) for text in request.texts or ()], "texts"
 
 
 def check_prompt(name: str | None, info: PoolingInfo) -> None:

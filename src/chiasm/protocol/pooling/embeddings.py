@@ -41,9 +41,13 @@ class EmbeddingList(PoolingBody, frozen=True, kw_only=True):
 
 
 class CohereEmbedRequest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """Body of `POST /v2/embed`. `input_type` chooses the model's prefix for queries or documents."""
+    """Body of `POST /v2/embed`: texts, or pictures as data URLs or URLs.
 
-    texts: Annotated[list[str], Meta(min_length=1)]
+    `input_type` chooses the model's prefix for queries or documents.
+    """
+
+    texts: Annotated[list[str], Meta(min_length=1)] | None = None
+    images: Annotated[list[str], Meta(min_length=1)] | None = None
     model: str | None = None
     input_type: str | None = None
     embedding_types: Annotated[list[Literal["float", "base64"]], Meta(min_length=1)] | None = None
@@ -54,8 +58,7 @@ class CohereEmbedRequest(msgspec.Struct, kw_only=True, forbid_unknown_fields=Tru
 
 
 COHERE_EMBED_POLICY: FieldPolicy = {
-    "images": Refused((None, []), "This model takes texts"),
-    "inputs": Refused((None, []), "Send texts"),
+    "inputs": Refused((None, []), "Send texts or images"),
     "priority": Refused((None, 0), "Requests are served in the order they came"),
 }
 

@@ -126,7 +126,7 @@ async def test_cohere(app, worker):
         ({"texts": ["a"], "output_dimension": 5}, "/output_dimension"),
         ({"texts": ["a", "long"], "truncate": "NONE"}, "/texts/1"),
         ({"texts": ["a"], "embedding_types": ["int8"]}, "/embedding_types/0"),
-        ({"texts": ["a"], "images": ["data:,"]}, "/images"),
+        ({"texts": ["a"], "images": ["data:,"]}, "/texts"),
     ],
 )
 async def test_what_coheres_form_refuses(app, body, param):

@@ -68,6 +68,17 @@ async def test_forms_of_single_inputs(app, worker, path, body, wanted):
     assert urls(worker) == wanted
 
 
+async def test_coheres_form(app, worker):
+    made = await call(app, "/v2/embed", {"images": [URL, OTHER], "input_type": "image"})
+    assert made.status == 200, made.error
+    assert urls(worker) == [URL, OTHER]
+    assert (len(made.json["embeddings"]["float"]), made.json["texts"]) == (2, [])
+    made = await call(app, "/v2/embed", {"images": [URL, "bad:"]})
+    assert (made.error["code"], made.error["param"]) == ("media_undecodable", "/images/1")
+    for body in ({}, {"images": [URL], "texts": ["a"]}):
+        assert (await call(app, "/v2/embed", body)).error["param"] == "/texts"
+
+
 S = "score 1"  # a text that has a score
 
 
