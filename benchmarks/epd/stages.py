@@ -4,7 +4,6 @@ Pictures are JPEG files as large as a camera's preview; the packaged model makes
 """
 
 import argparse
-import struct
 from collections.abc import Callable
 from typing import Any
 
@@ -14,17 +13,18 @@ import pybase64
 from benchmarks.epd.fleets import fleets
 from benchmarks.epd.requests import TEXT, body
 from benchmarks.sending import send
-from benchmarks.video import moving
 from chiasm.bench.grid.servers import Server
 from chiasm.bench.metrics.stages import stage_breakdown
+from chiasm.bench.workload.classes import RequestClass
 from chiasm.bench.workload.pictures import picture
+from chiasm.bench.workload.videos import VideoSource
 from chiasm.observability.receipt import STAGES
 
 REQUESTS = 12
 NUM_FIRST = 2
 BEFORE_ENCODER = STAGES[: STAGES.index("encode_queue")]
 PICTURE_SIZE = (2400, 1080)
-VIDEO_FRAMES, VIDEO_SIZE = 240, (640, 360)  # 10 s of 24 frames
+VIDEO = RequestClass(videos=1, video_width=640, video_height=360, video_seconds=10)
 
 
 async def stages(args: argparse.Namespace) -> dict[str, Any]:
@@ -53,7 +53,7 @@ async def _row(server: Server, bodies: list[bytes]) -> dict[str, Any]:
 
 def _makers() -> dict[str, Callable[[int], bytes]]:
     """A new request for each number; media that nobody has seen."""
-    video = moving(VIDEO_FRAMES, VIDEO_SIZE, 48, 2)
+    videos = VideoSource(VIDEO, "stages")
 
     def shown(images: int, number: int) -> bytes:
         asked = [picture(f"stages {images} {number} {place}", PICTURE_SIZE, "jpeg") for place in range(images)]
@@ -61,12 +61,7 @@ def _makers() -> dict[str, Callable[[int], bytes]]:
         return body(urls, TEXT.format(number), 1, chiasm={"receipt": True})
 
     def watched(number: int) -> bytes:
-        url = "data:video/mp4;base64," + pybase64.b64encode(video + _unused(number)).decode()
+        url = "data:video/mp4;base64," + pybase64.b64encode(videos.next()).decode()
         return body([], TEXT.format(number), 1, video=url, chiasm={"receipt": True})
 
     return {"1 picture": lambda n: shown(1, n), "10 pictures": lambda n: shown(10, n), "10 s of video": watched}
-
-
-def _unused(number: int) -> bytes:
-    """A box of MP4 that readers skip, so that the same film is another file."""
-    return struct.pack(">I4sQ", 16, b"free", number)
