@@ -149,3 +149,12 @@ async def test_scores_between_texts_and_pictures_are_cosines_of_their_embeddings
     scores = await ask(worker, *pairs, task="score")
     found = [float(one.values[0]) for one in scores.outputs]
     assert found == pytest.approx([text @ first, text @ second, first @ second], abs=1e-6)
+
+
+async def test_spans_number_pictures_and_errors_name_inputs(worker):
+    """A receipt's items are pictures, as for those that the gateway fetches; an error's place is an input's."""
+    answer = await ask(worker, TextInput("a"), FIRST, TextInput("b"), SECOND)
+    assert {span.item for span in answer.spans if span.stage == "encode"} == {0, 1}
+    with pytest.raises(MediaError) as caught:
+        await ask(worker, TextInput("a"), FIRST, BROKEN)
+    assert caught.value.item == 2

@@ -26,7 +26,7 @@ from chiasm.workers.flights import SingleFlight
 
 Array = NDArray[np.float32]
 Encode = Callable[[Picture, StageClock, int], Awaitable[Array]]
-"""Computes one picture's rows [rows, width]; the number is its place in the request, for spans."""
+"""Computes one picture's rows [rows, width]; the number is its own among the request's pictures, for spans."""
 
 
 @dataclass(frozen=True)
@@ -48,6 +48,14 @@ class Revisions(NamedTuple):
     model: str
     processor: str
     shape: tuple[int, int]
+
+
+class _Wanted(NamedTuple):
+    """A picture: the input where it first stands, which errors name, and its number among pictures, for spans."""
+
+    place: int
+    number: int
+    item: MediaItem
 
 
 class _Flight(NamedTuple):
@@ -101,8 +109,8 @@ class PictureFeatures:
         """Find or make the features of a request's pictures. Cancelling drops what nobody else waits for.
 
         Args:
-            items: With their places in the request, which spans and errors name.
-            clock: Gets the spans.
+            items: Every occurrence, with its place among the request's inputs, which errors name.
+            clock: Gets the spans, which name the number of the occurrence.
             cache_salt: Only what was made under the same one is found, or waited for.
             is_tolerant: Whether pictures that cannot be used are reported in the result.
 
@@ -112,13 +120,13 @@ class PictureFeatures:
             EngineError: It failed.
         """
         features: dict[str, Feature] = {}
-        missing: dict[str, tuple[int, MediaItem]] = {}
-        for index, item in items:
+        missing: dict[str, _Wanted] = {}
+        for number, (place, item) in enumerate(items):
             if item.identity in features or item.identity in missing:
                 continue
             cached = self._cached(item, cache_salt)
             if cached is None:
-                missing[item.identity] = (index, item)
+                missing[item.identity] = _Wanted(place, number, item)
             else:
                 features[item.identity] = cached
         num_cached = len(features)
@@ -147,11 +155,11 @@ class PictureFeatures:
         self._decoder.close()
 
     async def _all(
-        self, missing: Mapping[str, tuple[int, MediaItem]], clock: StageClock, cache_salt: str, *, is_tolerant: bool
+        self, missing: Mapping[str, _Wanted], clock: StageClock, cache_salt: str, *, is_tolerant: bool
     ) -> dict[str, Feature | MediaError]:
-        async def one(index: int, item: MediaItem) -> Feature | MediaError:
+        async def one(wanted: _Wanted) -> Feature | MediaError:
             try:
-                return await self._shared(index, item, clock, cache_salt)
+                return await self._shared(wanted, clock, cache_salt)
             except MediaError as error:
                 if not is_tolerant:
                     raise
@@ -159,28 +167,29 @@ class PictureFeatures:
 
         try:
             async with asyncio.TaskGroup() as group:
-                tasks = {identity: group.create_task(one(*wanted)) for identity, wanted in missing.items()}
+                tasks = {identity: group.create_task(one(wanted)) for identity, wanted in missing.items()}
         except BaseExceptionGroup as failures:
             raise failures.exceptions[0] from None
         return {identity: task.result() for identity, task in tasks.items()}
 
-    async def _shared(self, index: int, item: MediaItem, clock: StageClock, cache_salt: str) -> Feature:
+    async def _shared(self, wanted: _Wanted, clock: StageClock, cache_salt: str) -> Feature:
         """Wait for the encoding that is under way, or start it."""
+        place, number, item = wanted
         label = CacheLabel(cache_salt, frozenset({item.identity}))
         flight = _Flight(self._key(item, cache_salt), label)
         joined_s, is_first = clock.now_s(), flight not in self._flights
-        with naming_item(index):
-            async with self._flights.join(flight, partial(self._made, index, item, clock, cache_salt)) as handle:
+        with naming_item(place):
+            async with self._flights.join(flight, partial(self._made, number, item, clock, cache_salt)) as handle:
                 if not is_first:
-                    clock.add("encode_queue", joined_s, clock.now_s(), index)
+                    clock.add("encode_queue", joined_s, clock.now_s(), number)
                 if self._deletions.cover(label, clock.start):
                     self._cache.remove(handle.key)
                 return self._loaded(handle, item)
 
-    async def _made(self, index: int, item: MediaItem, clock: StageClock, cache_salt: str) -> EmbeddingHandle:
-        prepared = await self._decoder.prepare(item, self._preparer, clock, index)
+    async def _made(self, number: int, item: MediaItem, clock: StageClock, cache_salt: str) -> EmbeddingHandle:
+        prepared = await self._decoder.prepare(item, self._preparer, clock, number)
         picture = Picture(item.identity, prepared.plan.num_embeddings, prepared)
-        rows = await self._encode(picture, clock, index)
+        rows = await self._encode(picture, clock, number)
         self.num_encoded += 1
         data = np.ascontiguousarray(rows).tobytes()
         expected = self._expected(item.identity)

@@ -225,10 +225,10 @@ class LocalPoolingWorker:
         is_tolerant = request.params.reports_failures
         return await self._features.find(items, clock, request.cache_salt, is_tolerant=is_tolerant)
 
-    async def _encoded(self, picture: Picture, clock: StageClock, index: int) -> Array:
+    async def _encoded(self, picture: Picture, clock: StageClock, number: int) -> Array:
         work = await self._run([PoolingInput(picture)])
-        clock.add("encode_queue", work.arrived_s - clock.start, work.started_s - clock.start, index)
-        clock.add("encode", work.started_s - clock.start, work.ended_s - clock.start, index)
+        clock.add("encode_queue", work.arrived_s - clock.start, work.started_s - clock.start, number)
+        clock.add("encode", work.started_s - clock.start, work.ended_s - clock.start, number)
         [rows] = work.finished_rows()
         return rows
 
