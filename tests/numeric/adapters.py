@@ -10,8 +10,8 @@ from peft import LoraConfig, PeftModel, get_peft_model
 from chiasm.protocol.adapters import AdapterLoad, AdapterRef
 from chiasm.workers.local import LocalWorker
 
-LANGUAGE = r".*layers\.\d+\.(self_attn|mlp)\.({})$"
-"""Of the language model: towers have modules of the same names, elsewhere."""
+LANGUAGE = r"(?!.*(visual|vision)).*layers\.\d+\.(self_attn|mlp)\.({})$"
+"""Of the language model: towers have modules of the same names."""
 ALL_TARGETS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
 
 
@@ -20,7 +20,7 @@ def write_adapter(
 ) -> Path:
     """An adapter that changes what is said, for a transformers model, which is left as it is."""
     torch.manual_seed(seed)
-    pattern = r"(?!.*(visual|vision)).*" + LANGUAGE.format("|".join(targets))
+    pattern = LANGUAGE.format("|".join(targets))
     config = LoraConfig(r=rank, lora_alpha=rank, target_modules=pattern, init_lora_weights=False, **more)
     adapted = get_peft_model(copy.deepcopy(model), config)
     with torch.no_grad():

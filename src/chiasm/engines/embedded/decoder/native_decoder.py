@@ -103,11 +103,8 @@ class NativeDecoder:
             alone_products,
         )
         self.name = f"native ({self._native.kernels})"
-        for number, layer in enumerate(layer_weights(text)):
-            self._set_layer(number, layer)
-        norm, head = floats(text.norm.weight), model.lm_head.detach().to(self._stored).contiguous()
-        self._native.set_head(address(norm), address(head))
-        self.weight_bytes = self._embeddings.nbytes + _kept_bytes(text.layers, self._stored) + head.nbytes
+        num_head_bytes = self._set_weights(text, model.lm_head.detach())
+        self.weight_bytes = self._embeddings.nbytes + _kept_bytes(text.layers, self._stored) + num_head_bytes
 
     def rotary(self, positions: NDArray[np.int64]) -> Rotary:
         """See `Decoder`."""
@@ -180,6 +177,14 @@ class NativeDecoder:
     def close(self) -> None:
         """See `Decoder`."""
         self._native.close()
+
+    def _set_weights(self, text: Any, lm_head: torch.Tensor) -> int:
+        """Copy all of them; returns the bytes of the head."""
+        for number, layer in enumerate(layer_weights(text)):
+            self._set_layer(number, layer)
+        norm, head = floats(text.norm.weight), lm_head.to(self._stored).contiguous()
+        self._native.set_head(address(norm), address(head))
+        return head.nbytes
 
     def _set_layer(self, number: int, layer: LayerWeights) -> None:
         parts = (layer.qkv, layer.out, layer.gate_up, layer.down)
