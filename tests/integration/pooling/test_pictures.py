@@ -158,3 +158,9 @@ async def test_spans_number_pictures_and_errors_name_inputs(worker):
     with pytest.raises(MediaError) as caught:
         await ask(worker, TextInput("a"), FIRST, BROKEN)
     assert caught.value.item == 2
+
+
+async def test_nothing_asked_is_nothing_answered(worker):
+    """A processor may find that there is nothing to compute."""
+    for task in ("embed", "score"):
+        assert (await ask(worker, task=task)).outputs == ()

@@ -224,7 +224,7 @@ class Reader:
 
     def _read(self, request: PoolRequest, features: Features) -> Reading:
         model = self._model
-        if request.task == "score" and model.shape in ("embedder", "late_interaction"):
+        if request.task == "score" and request.inputs and model.shape in ("embedder", "late_interaction"):
             return EmbeddingScores(request, model, self._tokenizer, features, self._similarity)
         return DirectReading(request, model, self._tokenizer, features)
 
