@@ -6,7 +6,7 @@ from urllib.parse import quote
 
 import typer
 
-from chiasm.cli.options import Json
+from chiasm.cli.options import AdminKey, Json, Server
 from chiasm.cli.printing import print_json
 
 adapters = typer.Typer(
@@ -25,14 +25,10 @@ operator's key (scope admin).
 )
 
 _PATH = "/admin/adapters"
-Server = Annotated[str, typer.Option(help="The server.")]
-ApiKey = Annotated[
-    str | None, typer.Option(envvar="CHIASM_ADMIN_KEY", help="An operator's key (scope admin).", show_default=False)
-]
 
 
 @adapters.command("list")
-def list_adapters(server: Server = "http://127.0.0.1:8000", api_key: ApiKey = None, json: Json = False) -> None:
+def list_adapters(server: Server = "http://127.0.0.1:8000", api_key: AdminKey = None, json: Json = False) -> None:
     """Print the adapters that clients may name, with the revision of their files."""
     found = _ask("GET", _PATH, server, api_key)["adapters"]
     if json:
@@ -64,7 +60,7 @@ def load(
         Path, typer.Argument(metavar="DIR", help="Its folder on the server, as PEFT saves it.", show_default=False)
     ],
     server: Server = "http://127.0.0.1:8000",
-    api_key: ApiKey = None,
+    api_key: AdminKey = None,
     json: Json = False,
 ) -> None:
     """Load an adapter while the server runs. Its files are checked first; requests under way go on.
@@ -85,7 +81,7 @@ def load(
 def unload(
     name: Annotated[str, typer.Argument(help="What clients call it.")],
     server: Server = "http://127.0.0.1:8000",
-    api_key: ApiKey = None,
+    api_key: AdminKey = None,
     json: Json = False,
 ) -> None:
     """Let no new request name an adapter. Those under way finish, then its memory is free."""

@@ -6,7 +6,7 @@ from urllib.parse import quote
 
 import typer
 
-from chiasm.cli.options import Json
+from chiasm.cli.options import AdminKey, Json, Server
 from chiasm.cli.printing import print_json
 
 fleet = typer.Typer(
@@ -23,14 +23,10 @@ tiny request. Requests go on meanwhile, on the other workers. Needs an operator'
 )
 
 _PATH = "/admin/workers"
-Server = Annotated[str, typer.Option(help="The server.")]
-ApiKey = Annotated[
-    str | None, typer.Option(envvar="CHIASM_ADMIN_KEY", help="An operator's key (scope admin).", show_default=False)
-]
 
 
 @fleet.command("list")
-def list_processes(server: Server = "http://127.0.0.1:8000", api_key: ApiKey = None, json: Json = False) -> None:
+def list_processes(server: Server = "http://127.0.0.1:8000", api_key: AdminKey = None, json: Json = False) -> None:
     """Print the processes that the server runs; workers that joined from elsewhere are in /debug/state."""
     found = _processes(server, api_key)
     if json:
@@ -52,7 +48,7 @@ def restart(
         bool, typer.Option("--alone", help="Also a worker whose part nobody else plays; requests wait for it.")
     ] = False,
     server: Server = "http://127.0.0.1:8000",
-    api_key: ApiKey = None,
+    api_key: AdminKey = None,
     json: Json = False,
 ) -> None:
     """Replace worker processes by new ones without failing a request. Stops at the first that does not come back.

@@ -20,6 +20,10 @@ Overrides = Annotated[
         show_default=False,
     ),
 ]
+Server = Annotated[str, typer.Option(help="The server.")]
+AdminKey = Annotated[
+    str | None, typer.Option(envvar="CHIASM_ADMIN_KEY", help="An operator's key (scope admin).", show_default=False)
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
 
 
