@@ -1,6 +1,5 @@
 """The servers that tests share, and the embedded engine, whose answers vLLM's are compared with."""
 
-import os
 from pathlib import Path
 
 import pytest
@@ -22,15 +21,20 @@ def embedded():
         yield made
 
 
+@pytest.fixture(scope="session", autouse=True)
+def cheap_start():
+    """Also of servers that Chiasm starts, which inherit this."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in CHEAP_START.items():
+            patch.setenv(name, value)
+        yield
+
+
 @pytest.fixture(scope="session")
-def crews():
-    before = dict(os.environ)
-    os.environ.update(CHEAP_START)
+def crews(cheap_start):
     made = Crews()
     yield made
     made.close()
-    for name in CHEAP_START.keys() - before.keys():
-        del os.environ[name]
 
 
 @pytest.fixture
