@@ -41,7 +41,7 @@ def list_processes(server: Server = "http://127.0.0.1:8000", api_key: AdminKey =
 @fleet.command()
 def restart(
     names: Annotated[
-        list[str] | None, typer.Argument(metavar="[NAME]...", help="Those of `chiasm fleet list`.")
+        list[str] | None, typer.Argument(metavar="NAME", help="Those of `chiasm fleet list`.")
     ] = None,
     all_: Annotated[bool, typer.Option("--all", help="All of them, one after the other.")] = False,
     alone: Annotated[
