@@ -13,6 +13,7 @@ import pytest
 
 from chiasm.pooling.io.base import run
 from chiasm.pooling.io.registry import processor_class
+from chiasm.pooling.plugin_package import write_plugin_package
 from chiasm.protocol.pooling.work import PoolParams
 from tests.numeric.minilm import directory as minilm
 from tests.numeric.pooling.served import served
@@ -141,6 +142,32 @@ def test_a_model_of_chiasm_s_own_is_loaded_and_its_labels_and_spans_are_right(se
             assert abs(float(best[rows].mean()) - one["score"]) < 1e-5
     assert any(one["span"] for answers in found for one in answers["aspects"])
     assert found[0]["aspects"][0] == found[0]["aspects"][2]
+    expected = over_embedded(models["absa"], "absa", REVIEWS)["reviews"]
+    for one, other in zip(flat(found), flat(expected), strict=True):
+        assert (one["label"], one["span"]) == (other["label"], other["span"])
+        assert one["score"] == pytest.approx(other["score"], abs=1e-5)
+
+
+def flat(reviews):
+    return [one for answers in reviews for one in answers["aspects"]]
+
+
+def test_a_package_of_chiasm_plugin_new_loads_inside_vllm(tmp_path):
+    write_plugin_package("quality-scorer", tmp_path)
+    script = (
+        "import quality_scorer; from vllm.utils.import_utils import resolve_obj_by_qualname as resolve\n"
+        "print(resolve(quality_scorer.class_for_vllm()).kind)"
+    )
+    path = f"{REPOSITORY / 'src'}{os.pathsep}{tmp_path / 'quality-scorer' / 'src'}"
+    done = subprocess.run(
+        [vllm_python(), "-c", script],
+        env=os.environ | IN_PROCESS | {"PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=False,
+    )
+    assert "quality_scorer.scorer.QualityScorer" in done.stdout, done.stderr[-2000:]
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from transformers import (
 )
 
 from chiasm.engines.embedded.families.loading import read_weights
+from chiasm.engines.pooling.aspect_sentiment import ARCHITECTURE, load_aspect_head
 from chiasm.engines.pooling.attention import IMPLEMENTATION
 from chiasm.engines.pooling.dual_loading import load_dual
 from chiasm.engines.pooling.heads import answer_head, classification_head, projection_head
@@ -42,6 +43,10 @@ def load_pooler(
         assert answers is not None, "a yes/no model knows its answers"
         whole = _weights(AutoModelForCausalLM, directory, config, dtype)
         backbone, head, width = whole.base_model, answer_head(whole.lm_head.weight, *answers), 1
+    elif ARCHITECTURE in (config.architectures or ()):
+        backbone = _weights(AutoModel, directory, config, dtype)
+        _taken_pooler(backbone)
+        head, width = load_aspect_head(directory, config.hidden_size, model.labels), len(model.labels)
     elif model.shape in ("sequence_classifier", "token_classifier"):
         kind = (
             AutoModelForSequenceClassification

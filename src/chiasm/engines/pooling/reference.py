@@ -19,7 +19,9 @@ from transformers import (
     AutoTokenizer,
 )
 
+from chiasm.engines.pooling.aspect_sentiment import ARCHITECTURE
 from chiasm.errors import UnsupportedModelError
+from chiasm.media.prepare.model_files import read_json
 from chiasm.pooling import heads
 from chiasm.pooling.model_files import PoolingModel
 
@@ -44,6 +46,8 @@ class HuggingFaceReference:
                 f"There is no reference for a {model.model_type} {model.shape} with pooling {model.pooling}",
                 hint="Compare embedding and classifying models",
             )
+        if ARCHITECTURE in ((read_json(directory / "config.json") or {}).get("architectures") or ()):
+            raise UnsupportedModelError(f"transformers has no {ARCHITECTURE}", hint="Compare its backbone alone")
         self._directory = directory
         self._model = model
         self._tokenizer: Any = AutoTokenizer.from_pretrained(directory, local_files_only=True)

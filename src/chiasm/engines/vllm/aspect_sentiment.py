@@ -1,9 +1,4 @@
-"""A model of its own inside vLLM: what a review says about an aspect and where, in one pass over the pair.
-
-BERT with two heads. `span` finds tokens: outside, beginning, inside. `polarity` judges the pair by its first token. A
-token's logit for 'B-x' is the sum of both. What comes out is a token classifier's, so that the processor 'absa' works
-unchanged. `config.json` names the architecture and the labels 'O', 'B-x', 'I-x', 'B-y', ...
-"""
+"""The joint model of aspects (`chiasm.engines.pooling.aspect_sentiment`) as vLLM loads and batches it."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -15,15 +10,17 @@ from vllm.model_executor.layers.pooler.tokwise.heads import TokenPoolerHead
 from vllm.model_executor.layers.pooler.tokwise.methods import get_tok_pooling_method
 from vllm.model_executor.models.bert import BertEmbedding, BertModel, _encode_token_type_ids
 from vllm.model_executor.models.interfaces_base import attn_type, default_pooling_type
-from vllm.model_executor.models.utils import AutoWeightsLoader, maybe_prefix
+from vllm.model_executor.models.utils import AutoWeightsLoader, WeightsMapper, maybe_prefix
 
-from chiasm.errors import EngineStartError
+from chiasm.engines.pooling.aspect_sentiment import AspectSentimentHead
+
+_PLACES = WeightsMapper(orig_to_new_prefix={"span.": "head.span.", "polarity.": "head.polarity.", "bert.pooler.": None})
 
 
 @attn_type("encoder_only")
 @default_pooling_type(tok_pooling_type="ALL")
 class AspectSentimentModel(nn.Module):
-    """The architecture that vLLM finds by this name in `config.json`."""
+    """What vLLM finds by the architecture's name in `config.json`."""
 
     is_pooling_model = True
 
@@ -31,15 +28,14 @@ class AspectSentimentModel(nn.Module):
         """Make empty layers. Raises `EngineStartError` for labels of another model."""
         super().__init__()
         served = vllm_config.model_config
-        config, dtype = served.hf_config, served.head_dtype
-        num_polarities = _num_polarities([config.id2label[index] for index in range(config.num_labels)])
+        config = served.hf_config
         self.bert = BertModel(
             vllm_config=vllm_config, prefix=maybe_prefix(prefix, "bert"), embedding_class=BertEmbedding
         )
-        self.span = nn.Linear(config.hidden_size, 3, dtype=dtype)
-        self.polarity = nn.Linear(config.hidden_size, num_polarities, dtype=dtype)
-        head = AspectSentimentHead(self.span, self.polarity, dtype)
-        self.pooler = TokenPooler(get_tok_pooling_method(served.pooler_config.get_tok_pooling_type()), head)
+        labels = [config.id2label[index] for index in range(config.num_labels)]
+        self.head = AspectSentimentHead(config.hidden_size, labels, served.head_dtype)
+        pooling = get_tok_pooling_method(served.pooler_config.get_tok_pooling_type())
+        self.pooler = TokenPooler(pooling, _PairHead(self.head, served.head_dtype))
 
     def embed_input_ids(self, input_ids: torch.Tensor) -> torch.Tensor:
         """Word embeddings alone."""
@@ -67,40 +63,21 @@ class AspectSentimentModel(nn.Module):
 
     def load_weights(self, weights: Iterable[tuple[str, torch.Tensor]]) -> Any:
         """Take 'bert.*' as transformers writes it, 'span.*' and 'polarity.*'."""
-        return AutoWeightsLoader(self, ignore_unexpected_prefixes=["bert.pooler."]).load_weights(weights)
+        return AutoWeightsLoader(self).load_weights(weights, mapper=_PLACES)
 
 
-class AspectSentimentHead(TokenPoolerHead):  # type: ignore[misc]
-    """Logits [tokens, labels] of one pair at a time, so that nothing depends on what else is in the batch."""
+class _PairHead(TokenPoolerHead):  # type: ignore[misc]
+    """vLLM's form of the head: the hidden states of one pair at a time."""
 
-    def __init__(self, span: nn.Linear, polarity: nn.Linear, dtype: torch.dtype) -> None:
+    def __init__(self, head: AspectSentimentHead, dtype: torch.dtype) -> None:
         super().__init__()
-        self.span, self.polarity, self.dtype = span, polarity, dtype
+        self._head, self._dtype = head, dtype
 
     def get_supported_tasks(self) -> set[str]:
-        """What vLLM may ask for."""
         return {"token_classify"}
 
     def forward_chunk(self, pooled_data: torch.Tensor | None, pooling_param: Any) -> torch.Tensor | None:
-        """All tokens of one pair; None before it is whole."""
-        if pooled_data is None:
+        if pooled_data is None:  # the pair is not whole yet
             return None
-        logits = joined(self.span(pooled_data.to(self.dtype)), self.polarity(pooled_data[0].to(self.dtype)))
+        logits: torch.Tensor = self._head(pooled_data.to(self._dtype))
         return logits.softmax(-1) if pooling_param.use_activation else logits
-
-
-def joined(spans: torch.Tensor, polarities: torch.Tensor) -> torch.Tensor:
-    """[tokens, 3] and [polarities] to [tokens, 1 + 2 x polarities]: 'O', then 'B-x' and 'I-x' of each polarity."""
-    inside = spans[:, None, 1:] + polarities[None, :, None]
-    return torch.cat((spans[:, :1], inside.flatten(1)), dim=1)
-
-
-def _num_polarities(labels: list[str]) -> int:
-    kinds = [label[2:] for label in labels[1::2]]
-    expected = ["O", *(f"{begin}-{kind}" for kind in kinds for begin in "BI")]
-    if len(labels) < 3 or labels != expected:
-        raise EngineStartError(
-            f"AspectSentimentForTokenClassification does not fit the labels {', '.join(labels[:9])}",
-            hint="config.json has id2label in the order 'O', 'B-x', 'I-x', 'B-y', 'I-y', ...",
-        )
-    return len(kinds)
