@@ -229,6 +229,7 @@ class LocalWorker:
             weights=engine.weights,
             parts=(
                 *(engine.core.memory_parts() if engine.core else ()),
+                *(engine.language.adapters.memory_parts() if engine.language else ()),
                 *self._connector.memory_parts(),
                 *self._mover.memory_parts(),
                 self._decoder.memory_part(),

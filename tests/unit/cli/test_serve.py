@@ -54,6 +54,12 @@ def test_options_become_settings(started):
     assert (settings.observability.log_level, settings.engine.max_running) == ("debug", 3)
 
 
+def test_adapters_are_named_with_their_folders(started):
+    words = ["serve", "--adapter", "one=/srv/one", "--adapter", "two=/srv/two"]
+    assert CliRunner().invoke(app, words).exit_code == 0
+    assert started[0].adapters.preload == ("one=/srv/one", "two=/srv/two")
+
+
 def test_the_welcome_says_where_and_what_next(started):
     shown = CliRunner().invoke(app, ["serve"]).stdout
     assert "m is served on http://127.0.0.1:8123" in shown

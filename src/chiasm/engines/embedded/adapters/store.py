@@ -10,6 +10,7 @@ from chiasm.adapters.sizes import BaseModel
 from chiasm.engines.embedded.adapters.weights import adapter_layers, num_bytes_of
 from chiasm.engines.embedded.decoder.low_rank import AdapterLayers, ArrangedAdapter
 from chiasm.errors import AdapterError, LayoutMismatchError, OverloadedError
+from chiasm.observability.memory import MemoryPart
 from chiasm.protocol.adapters import AdapterInfo, AdapterLoad, AdapterRef
 from chiasm.settings import AdapterSettings
 
@@ -60,6 +61,12 @@ class AdapterStore:
     def num_resident(self) -> int:
         """Adapters in memory."""
         return len(self._resident)
+
+    def memory_parts(self) -> tuple[MemoryPart, ...]:
+        """What adapters take; nothing as long as there are none."""
+        most = self._settings.max_bytes
+        part = MemoryPart(name="adapters", kind="cache", used_bytes=self.num_bytes, reserved_bytes=most)
+        return (part,) if self.num_resident else ()
 
     def load(self, load: AdapterLoad) -> AdapterInfo:
         """Check an adapter's files and bring it into memory.

@@ -83,6 +83,15 @@ def test_what_is_in_use_stays(store):
     leases[2].close()
 
 
+def test_memory_is_told_as_long_as_there_is_some(store):
+    assert store.memory_parts() == ()
+    one = store.loaded(1)
+    (part,) = store.memory_parts()
+    assert (part.name, part.used_bytes, part.reserved_bytes) == ("adapters", SIZE, 2**20)
+    store.unload(one)
+    assert store.memory_parts() == ()
+
+
 def test_what_is_unloaded_goes_with_its_last_request(store):
     one = store.loaded(1)
     lease, other = store.acquire(one), store.acquire(one)
