@@ -19,6 +19,8 @@ COMMANDS = {
     "pooling_paths": "a reranker behind one endpoint against two hops: a service around a fixed-padding model server",
     "pooling_soak": "pooling requests without end, with processors that fail and clients that leave",
     "simulator_scale": "a million simulated requests over a thousand workers",
+    "simulator_grid": "the simulator, calibrated on micro-runs, held against a grid that was measured",
+    "scale": "what changes when a fleet has thousands of workers, simulated",
     "simulator_reference": "the simulator fitted to some published numbers, held against the others",
     "video": "sampling frames of a video against reading it with OpenCV",
     "soak": "requests without end, with faults and clients that leave",

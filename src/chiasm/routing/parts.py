@@ -1,5 +1,6 @@
 """What all requests of a router share."""
 
+import secrets
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -63,7 +64,7 @@ class RouterParts:
 
     def __post_init__(self) -> None:
         self.quarantine = Quarantine(self.settings, self.clock, self.fleet.server_of)
-        self.sampling = Sampling(self.settings.max_candidates)
+        self.sampling = Sampling(self.settings.max_candidates, seed=secrets.randbits(32))
 
     def view(self, job: Job | None = None) -> FleetView:
         """The fleet as policies see it now; of a large one, what a plan for a request is to be made over."""

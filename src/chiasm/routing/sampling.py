@@ -19,7 +19,7 @@ _TRIES = 4
 
 
 class Sampling:
-    """Draws members. Belongs to one router; the same seed draws the same ones."""
+    """Draws members. Belongs to one router; the same seed draws the same ones: each router of a fleet has its own."""
 
     def __init__(self, max_candidates: int, seed: int = 0) -> None:
         """Draw at most so many of each kind; members of a kind play the same roles."""

@@ -67,7 +67,7 @@ def _die(env: simpy.Environment, front: Front, name: str, lives: Iterable[tuple[
             continue
         front.fleet.failed(member, "it died")
         worker.die()
-        front.num_deaths += 1
+        front.ledger.num_deaths += 1
         yield env.timeout(down_s)
         worker.revive()
         front.ready(name)

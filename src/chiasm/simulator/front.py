@@ -28,26 +28,61 @@ OnSpan = Callable[[str, str, float, float, int], None]
 """Told of a stage: worker, stage, start, end, number of the request."""
 
 
-class Front:
-    """What the requests of a simulation share.
+class Ledger:
+    """What all requests of a simulation come to, through however many gateways they came.
 
     Attributes:
-        truth: What stages really cost.
-        known: What the router knows of that.
         open_s: Integral of the number of requests under way, until `changed_s`.
         changed_s: When the last one came or ended.
         over: Happens when all have come and all have ended.
         num_deaths: Workers that died.
     """
 
-    def __init__(
+    def __init__(self, env: simpy.Environment) -> None:
+        self._env = env
+        self._num_open = 0
+        self._have_all_come = False
+        self.record = Record()
+        self.open_s = 0.0
+        self.changed_s = 0.0
+        self.num_deaths = 0
+        self.over = env.event()
+
+    def count_open(self, change: int) -> None:
+        """A request has come or ended."""
+        self.open_s += self._num_open * (self._env.now - self.changed_s)
+        self.changed_s = self._env.now
+        self._num_open += change
+        self._check_over()
+
+    def close(self) -> None:
+        """No more requests come."""
+        self._have_all_come = True
+        self._check_over()
+
+    def _check_over(self) -> None:
+        if self._have_all_come and not self._num_open and not self.over.triggered:
+            self.over.succeed()
+
+
+class Front:
+    """One gateway's router: what it knows of the fleet is its own.
+
+    Attributes:
+        truth: What stages really cost.
+        known: What the router knows of that.
+    """
+
+    def __init__(  # noqa: PLR0913 - composed once
         self,
         env: simpy.Environment,
         settings: RoutingSettings,
         calibration: Calibration,
         workers: Sequence[SimulatedWorker],
         costs: StageCosts,
+        ledger: Ledger,
         on_span: OnSpan | None = None,
+        number: int = 0,
     ) -> None:
         """Take workers in.
 
@@ -57,7 +92,9 @@ class Front:
             calibration: What stages really cost.
             workers: The fleet.
             costs: What the router knows of stages.
+            ledger: Where requests are counted.
             on_span: Told of stages.
+            number: Among several gateways: each draws another sample.
         """
         self.env = env
         self.settings = settings
@@ -66,16 +103,10 @@ class Front:
         self.clock = _Clock(env)
         self.texts = Arrivals()
         self.fleet = Fleet(settings, self.clock)
-        self.record = Record()
-        self.open_s = 0.0
-        self.changed_s = 0.0
-        self.num_open = 0
-        self.num_deaths = 0
-        self.over = env.event()
-        self._have_all_come = False
+        self.ledger = ledger
         self.workers: dict[str, SimulatedWorker] = {}
         self._policy = make_policy(settings)
-        self._sampling = Sampling(settings.max_candidates)
+        self._sampling = Sampling(settings.max_candidates, number)
         self._on_span = on_span
         self._absent: dict[simpy.Event, None] = {}  # in order: what happens must not hang on addresses
         self._able: frozenset[str] = frozenset()
@@ -130,22 +161,6 @@ class Front:
         yield self.env.any_of([wait, self.env.timeout(until_s - self.env.now)])
         self._absent.pop(wait, None)
         return wait.value if wait.triggered else None
-
-    def count_open(self, change: int) -> None:
-        """A request has come or ended."""
-        self.open_s += self.num_open * (self.env.now - self.changed_s)
-        self.changed_s = self.env.now
-        self.num_open += change
-        self._check_over()
-
-    def close(self) -> None:
-        """No more requests come."""
-        self._have_all_come = True
-        self._check_over()
-
-    def _check_over(self) -> None:
-        if self._have_all_come and not self.num_open and not self.over.triggered:
-            self.over.succeed()
 
     def note(self, worker: str, stage: str, start_s: float, request: Request) -> None:
         """A stage of a request is over now."""

@@ -27,7 +27,7 @@ class Journey:
         self._prompt = Prompt(request)
         self._ladder: Ladder | None = None
         self._is_done = False
-        front.count_open(1)
+        front.ledger.count_open(1)
 
     def run(self) -> Process:
         """From its arrival to its last token, or to the error that it ends with."""
@@ -46,8 +46,8 @@ class Journey:
                     continue
                 yield from self._attempt(plan, job, ladder)
         except ChiasmError as error:
-            front.record.fail(request.class_name, error.code, request.at_s)
-        front.count_open(-1)
+            front.ledger.record.fail(request.class_name, error.code, request.at_s)
+        front.ledger.count_open(-1)
 
     def _until_somebody_returns(self, error: ChiasmError, ladder: Ladder) -> Process:
         worker = yield from self._front.returned(ladder.wait_until_s)
@@ -141,7 +141,9 @@ class Journey:
                 front.fleet.blame(decoding, error)
                 raise
         front.note(decoding, "decode", first_s, request)
-        front.record.add(request.class_name, plan.path, request.at_s, first_s, self._env.now, request.output_tokens)
+        front.ledger.record.add(
+            request.class_name, plan.path, request.at_s, first_s, self._env.now, request.output_tokens
+        )
         self._is_done = True
 
     def _hand_over(self, worker: str) -> Generator[simpy.Event, Any, Generation]:

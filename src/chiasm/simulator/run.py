@@ -1,9 +1,10 @@
 """One simulation: a fleet, what comes in, and what that comes to."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+import msgspec
 import simpy
 
 from chiasm.errors import InvalidSettingError
@@ -13,7 +14,7 @@ from chiasm.simulator.cluster import Cluster, WorkerSpec
 from chiasm.simulator.device import Device
 from chiasm.simulator.engine import Process
 from chiasm.simulator.failures import Failures, begin_failures
-from chiasm.simulator.front import Front, OnSpan
+from chiasm.simulator.front import Front, Ledger, OnSpan
 from chiasm.simulator.journey import Journey
 from chiasm.simulator.known import known_costs
 from chiasm.simulator.record import Record
@@ -58,7 +59,7 @@ class Outcome:
     most_encoders: int = 0
 
 
-def simulate(
+def simulate(  # noqa: PLR0913 - all of them describe one simulation
     cluster: Cluster,
     traffic: Traffic,
     calibration: Calibration,
@@ -66,6 +67,8 @@ def simulate(
     policy: Policy = "adaptive",
     requests: Iterable[Request] | None = None,
     changes: Changes | None = None,
+    num_gateways: int = 1,
+    max_candidates: int | None = None,
     on_span: OnSpan | None = None,
 ) -> Outcome:
     """Run until the last request has its last token.
@@ -77,6 +80,8 @@ def simulate(
         policy: As in the setting `routing.policy`.
         requests: Instead of those that `traffic` describes: a trace, in order of arrival.
         changes: In the fleet; None: it stays as it is.
+        num_gateways: Requests come to so many in turn, each of which knows only what it has sent itself.
+        max_candidates: As in the setting `routing.max_candidates`; None: its default.
         on_span: Told of every stage of every request.
 
     Raises:
@@ -87,22 +92,28 @@ def simulate(
     workers = _workers(env, cluster, calibration)
     costs = known_costs(calibration, traffic.classes, cluster.workers)
     settings = RoutingSettings(topology=cluster.topology, policy=policy)
-    front = Front(env, settings, calibration, workers, costs, on_span)
-    changes = changes or Changes()
+    if max_candidates is not None:
+        settings = msgspec.structs.replace(settings, max_candidates=max_candidates)
+    ledger, changes = Ledger(env), changes or Changes()
+    fronts = [
+        Front(env, settings, calibration, workers, costs, ledger, on_span, number) for number in range(num_gateways)
+    ]
+    if num_gateways > 1 and changes != Changes():
+        raise InvalidSettingError("Deaths and scaling are simulated with one gateway only")
     if changes.failures is not None:
-        begin_failures(env, front, changes.failures)
-    scaler = None if changes.scaling is None else _scaler(env, front, changes.scaling, cluster, calibration)
-    env.process(_arrive(env, front, requests_of(traffic) if requests is None else requests))
-    env.run(until=front.over)
-    elapsed_s = front.changed_s
+        begin_failures(env, fronts[0], changes.failures)
+    scaler = None if changes.scaling is None else _scaler(env, fronts[0], changes.scaling, cluster, calibration)
+    env.process(_arrive(env, fronts, requests_of(traffic) if requests is None else requests))
+    env.run(until=ledger.over)
+    elapsed_s = ledger.changed_s
     num_encoders = sum(set(one.roles) == {"encode"} for one in cluster.workers)
     return Outcome(
         cluster=cluster,
-        record=front.record,
+        record=ledger.record,
         elapsed_s=elapsed_s,
-        mean_open=front.open_s / elapsed_s if elapsed_s else 0.0,
+        mean_open=ledger.open_s / elapsed_s if elapsed_s else 0.0,
         utilisation={one.info.name: one.busy.shares(elapsed_s) for one in workers},
-        num_deaths=front.num_deaths,
+        num_deaths=ledger.num_deaths,
         mean_encoders=num_encoders if scaler is None else scaler.mean_encoders(elapsed_s),
         most_encoders=num_encoders if scaler is None else scaler.num_most,
     )
@@ -123,12 +134,12 @@ def _scaler(
     return scaler
 
 
-def _arrive(env: simpy.Environment, front: Front, requests: Iterable[Request]) -> Process:
-    for request in requests:
+def _arrive(env: simpy.Environment, fronts: Sequence[Front], requests: Iterable[Request]) -> Process:
+    for number, request in enumerate(requests):
         if request.at_s > env.now:
             yield env.timeout(request.at_s - env.now)
-        env.process(Journey(front, request).run())
-    front.close()
+        env.process(Journey(fronts[number % len(fronts)], request).run())
+    fronts[0].ledger.close()
 
 
 def _workers(env: simpy.Environment, cluster: Cluster, calibration: Calibration) -> list[SimulatedWorker]:

@@ -22,7 +22,7 @@ def summaries(rate_per_s=2.0):
 class Balance(HTMLParser):
     """Whether every element that is opened is closed, and what text there is."""
 
-    VOID = frozenset({"meta", "line", "rect", "br"})
+    VOID = frozenset({"meta"})
 
     def __init__(self, page):
         super().__init__()
@@ -33,6 +33,9 @@ class Balance(HTMLParser):
         self.links += [value for name, value in attrs if name in ("src", "href")]
         if tag not in self.VOID:
             self.open.append(tag)
+
+    def handle_startendtag(self, tag, attrs):
+        """It closes itself."""
 
     def handle_endtag(self, tag):
         assert self.open.pop() == tag
