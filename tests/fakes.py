@@ -193,6 +193,10 @@ class FakeIngest:
     def spooled_bytes(self):
         return 0
 
+    @property
+    def kept_bytes(self):
+        return 0
+
     def num_spooled(self, identity):
         return 0
 

@@ -245,8 +245,10 @@ async def test_deleting_a_medium_or_a_tenant_deletes_what_was_kept(start, origin
     reference = MediaReference("image", origin.server.url("/a.png", HOST), "/0")
     for tenant in ("one", "two"):
         [item] = await ingest.collect([reference], 30, tenant=tenant)
+    assert ingest.kept_bytes == 2 * len(FIRST)
     assert ingest.forget(tenant="one") == 1
     assert ingest.forget(identity="0" * 64) == 0
     assert ingest.forget(identity=item.identity) == 1
-    assert len(ingest._fetcher._cache) == 0
+    assert (len(ingest._fetcher._cache), ingest.kept_bytes) == (0, 0)
+    assert start(fetch_cache="off").kept_bytes == 0
     assert start(fetch_cache="off").forget(identity=item.identity) == 0

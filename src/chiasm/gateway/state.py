@@ -49,6 +49,11 @@ class Ingest(Protocol):
         """What the files of all media take."""
         ...
 
+    @property
+    def kept_bytes(self) -> int:
+        """What kept downloads take."""
+        ...
+
     def num_spooled(self, identity: str) -> int:
         """Files that hold a medium's bytes for requests under way."""
         ...
@@ -153,7 +158,9 @@ class Gateway:
 
     def _weigh_gateway(self) -> WorkerMemory:
         spool = MemoryPart(name="spool", kind="shared", used_bytes=self.ingest.spooled_bytes)
-        return WorkerMemory(worker="gateway", process=process_memory(), allocator=allocator_memory(), parts=(spool,))
+        kept = MemoryPart(name="downloads", kind="cache", used_bytes=self.ingest.kept_bytes)
+        parts = (spool, kept)
+        return WorkerMemory(worker="gateway", process=process_memory(), allocator=allocator_memory(), parts=parts)
 
     def _levels(self) -> Mapping[str, float]:
         return {

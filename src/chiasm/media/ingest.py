@@ -108,6 +108,11 @@ class MediaIngest:
         """What those of all media take."""
         return 0 if self._spool is None else self._spool.num_bytes
 
+    @property
+    def kept_bytes(self) -> int:
+        """What the kept downloads of all tenants take."""
+        return self._fetcher.kept_bytes
+
     def num_spooled(self, identity: str) -> int:
         """Files of the spool that hold a medium's bytes for requests under way."""
         return 0 if self._spool is None else self._spool.num_files_of(identity)

@@ -82,6 +82,11 @@ class HttpFetcher:
             # One text for refused, reset, unknown host, bad TLS and bad HTTP: it must not tell what listens where.
             raise MediaFetchError(f"{url.origin} gave no usable answer") from error
 
+    @property
+    def kept_bytes(self) -> int:
+        """What kept downloads take."""
+        return 0 if self._cache is None else self._cache.num_bytes
+
     def note(self, tenant: str, url: HttpUrl, identity: str) -> None:
         """Note which item was made of a download, should it have been kept."""
         if self._cache is not None:
