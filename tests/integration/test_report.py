@@ -9,6 +9,7 @@ from chiasm.cli.app import app
 from chiasm.launch.local import background_server
 from chiasm.settings import resolve
 from tests.integration.browser import CHROMIUM, browsing
+from tests.numeric import minilm
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -79,6 +80,19 @@ def test_against_itself_nothing_is_worse_and_against_a_faster_past_it_is(server,
     assert 'class="mark"' in (tmp_path / "n.html").read_text()
     calm = run(*arguments, "--baseline", str(folder / "r.json"), "--tolerance", "10")
     assert calm.exit_code == 0, calm.output
+
+
+def test_a_model_that_generates_nothing_is_measured_by_what_it_does(tmp_path):
+    overrides = ["gateway.port=0", f"engine.model={minilm.directory()}"]
+    with background_server(resolve(environment={}, overrides=overrides).settings, lambda what, share: None) as made:
+        outputs = [part for form in ("html", "json") for part in ("--output", str(tmp_path / f"p.{form}"))]
+        result = run(made.address, *outputs, *_QUICK)
+    assert result.exit_code == 0, result.output + str(result.exception)
+    found = json.loads((tmp_path / "p.json").read_text())
+    assert found["load"]["kind"] == "embeddings"
+    assert all(cell["ttft"] is None and cell["e2el"]["p50_ms"] > 0 for cell in found["concurrency"])
+    assert "forward" in found["examples"][0]["receipt"]["stages_s"]
+    assert "TTFT p50" not in (tmp_path / "p.html").read_text().partition("Where each number comes from")[0]
 
 
 @pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium")

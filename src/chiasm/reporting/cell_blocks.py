@@ -56,8 +56,9 @@ def stage_table(cells: tuple[Cell, ...]) -> Table:
 
 
 def latency_table(cells: tuple[Cell, ...], title: str) -> Table:
-    """Latencies, rates and failures of each cell."""
-    keys = [f"{name}_{point}" for name in _LATENCIES for point in ("p50", "p95")]
+    """Rates and failures of each cell, and the latencies that its requests have."""
+    latencies = [name for name in _LATENCIES if any(getattr(cell, name) is not None for cell in cells)]
+    keys = [f"{name}_{point}" for name in latencies for point in ("p50", "p95")]
     counts = ("requests", "errors", "rate", "tokens_rate")
     rows: list[tuple[Content, ...]] = []
     for cell in cells:
@@ -65,7 +66,7 @@ def latency_table(cells: tuple[Cell, ...], title: str) -> Table:
         rates = {"rate": cell.throughput.requests_per_s, "tokens_rate": cell.throughput.output_tokens_per_s}
         row: list[Content] = [kind(cell), value("concurrency", cell.concurrency)]
         row += [value(key, (numbers | rates)[key]) for key in counts]
-        for name in _LATENCIES:
+        for name in latencies:
             spread = getattr(cell, name)
             row += [value(f"{name}_{point}", getattr(spread, f"{point}_ms", None)) for point in ("p50", "p95")]
         rows.append(tuple(row))

@@ -74,7 +74,7 @@ class _Making:
         main = plan.main_class(takes_images=any(one.images for one in stages))
         together = [await self._measured(cells, f"open-{count}", main, count) for count in plan.concurrency]
         caches = await self._caches(cells, main.images, main.image_width)
-        examples = await self._examples() if plan.kind == "chat" else ()
+        examples = await self._examples()
         growth = await self._growth(plan, main.images, model)
         self._step("What should be refused")
         refusals = await try_refusals(
@@ -125,7 +125,7 @@ class _Making:
 
     async def _examples(self) -> tuple[Example, ...]:
         found = (await self._server.get("/debug/receipts", _Receipts)).receipts
-        finished = sorted((one for one in found if one.outcome == "finished" and one.ttft_s), key=lambda one: one.e2e_s)
+        finished = sorted((one for one in found if one.outcome == "finished"), key=lambda one: one.e2e_s)
         if not finished:
             return ()
         middle = finished[len(finished) // 2]

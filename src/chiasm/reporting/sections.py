@@ -8,10 +8,15 @@ from chiasm.reporting.blocks import Bars, Block, Content, Details, Facts, Sectio
 from chiasm.reporting.cell_blocks import curves, in_order, kind, latency_table, stage_bars, stage_table
 from chiasm.reporting.cells import AVOIDED
 from chiasm.reporting.comparison import Change, Comparison
-from chiasm.reporting.content import Report
+from chiasm.reporting.content import Cell, Report
 from chiasm.reporting.memory_blocks import memory_blocks
 from chiasm.reporting.numbers import NUMBERS
 from chiasm.reporting.policy_tables import policy_blocks
+
+_ALONE = (
+    "One request at a time, every picture new. Bars: the mean time to the first token, each instant charged to the "
+    "stage that was furthest along."
+)
 
 
 def sections_of(report: Report, comparison: Comparison | None = None) -> list[Section]:
@@ -20,14 +25,7 @@ def sections_of(report: Report, comparison: Comparison | None = None) -> list[Se
     if comparison is not None:
         found.append(Section("Against the baseline", tuple(_comparison(comparison)), comparison.verdict))
     found.append(Section("Server", (_model(report), _workers(report))))
-    found.append(
-        Section(
-            "Where the time goes",
-            (stage_bars(report.stages), stage_table(report.stages), latency_table(report.stages, "one at a time")),
-            "One request at a time, every picture new. Bars: the mean time to the first token, each instant charged to "
-            "the stage that was furthest along.",
-        )
-    )
+    found.append(Section("Where the time goes", tuple(_alone(report.stages)), _ALONE))
     found.append(
         Section(
             "Side by side",
@@ -36,7 +34,8 @@ def sections_of(report: Report, comparison: Comparison | None = None) -> list[Se
             "sharing costs, not what waits at a given rate of arrivals (`chiasm bench` measures that).",
         )
     )
-    found.append(Section("Caches", tuple(_caches(report)), "New content, then the very same again."))
+    if report.caches:
+        found.append(Section("Caches", tuple(_caches(report)), "New content, then the very same again."))
     found.append(
         Section("Memory", tuple(memory_blocks(report)), "Parts know what they use, the system what is resident.")
     )
@@ -44,6 +43,13 @@ def sections_of(report: Report, comparison: Comparison | None = None) -> list[Se
     found.append(Section("Limits and policy", tuple(policy_blocks(report.policy))))
     found.append(Section("Numbers", (Details("Where each number comes from", _numbers()),)))
     return found
+
+
+def _alone(cells: tuple[Cell, ...]) -> Iterator[Block]:
+    if any(cell.stages is not None for cell in cells):
+        yield stage_bars(cells)
+        yield stage_table(cells)
+    yield latency_table(cells, "one at a time")
 
 
 def _when(report: Report) -> str:

@@ -59,7 +59,7 @@ function sizes(memory) {
   if (!memory?.process) return [];
   const used = (kind) => memory.parts.filter((part) => part.kind === kind).reduce((sum, part) => sum + part.used_bytes, 0);
   return [
-    ["memory", `${bytes(memory.process.rss_bytes)}, at most ${bytes(memory.process.peak_rss_bytes)}`],
+    ["memory", `${bytes(memory.process.rss_bytes)}, peak ${bytes(memory.process.peak_rss_bytes)}`],
     ["used by requests", bytes(used("requests"))],
     ["used by caches", bytes(used("cache"))],
   ];
