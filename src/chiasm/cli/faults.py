@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from chiasm.cli.options import ConfigFile, Json, Overrides, resolved
-from chiasm.cli.process import restart_for_arithmetic
 from chiasm.cli.printing import FAILURE, print_json
+from chiasm.cli.process import restart_for_arithmetic
 
 if TYPE_CHECKING:
     from chiasm.faults.matrix import Trial

@@ -87,6 +87,7 @@ class MediaSettings(Section, frozen=True, kw_only=True):
     ] = 1
     max_audio_s: Annotated[float, Meta(gt=0, description="Length of a piece of audio.")] = 1200.0
     max_audio_channels: Annotated[int, Meta(ge=1, le=64, description="Channels of a piece of audio.")] = 8
+    max_aspect_ratio: Annotated[float, Meta(ge=1, description="Longer side over shorter side.")] = 200.0
     max_visual_tokens: Annotated[int, Meta(ge=1, description="Visual tokens of all items of a request.")] = 16_384
     background: Annotated[
         tuple[int, int, int], Meta(description="RGB colour that transparent pixels are composited on.")
@@ -345,9 +346,9 @@ class Settings(Section, frozen=True, kw_only=True):
     gateway: GatewaySettings = GatewaySettings()
     media: MediaSettings = MediaSettings()
     engine: EngineSettings = EngineSettings()
+    adapters: AdapterSettings = AdapterSettings()
     pooling: PoolingSettings = PoolingSettings()
     transfer: TransferSettings = TransferSettings()
     routing: RoutingSettings = RoutingSettings()
     vllm: VllmSettings = VllmSettings()
     observability: ObservabilitySettings = ObservabilitySettings()
-    adapters: AdapterSettings = AdapterSettings()
