@@ -58,8 +58,8 @@ class VllmCrew:
         self.listed: Sequence[tuple[str | None, str]] = [(one.name, one.url) for one in self._by_name.values()]
         self.shares_host = not self.listed
         self.specs: Sequence[WorkerSpec] = specs or ([] if self.listed else vllm_specs(settings.routing))
-        is_open = bool(self.listed or specs)  # to whom the settings name, instead of to us alone
-        self._token = settings.routing.worker_token or ("" if is_open else secrets.token_urlsafe(24))
+        is_ours = not self.listed and specs is None  # nobody else speaks to the servers, so that nobody needs the token
+        self._token = settings.routing.worker_token or (secrets.token_urlsafe(24) if is_ours else "")
         self._spool: Path | None = None
         self._embeddings: Path | None = None
         self._adapters: AdapterCopies | None = None
