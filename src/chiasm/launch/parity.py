@@ -2,12 +2,13 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from chiasm.launch.model import model_directory, served_name
 from chiasm.launch.parity_pictures import open_picture, sample_pictures
 from chiasm.launch.pooling import SHAPES, start_pooling_worker
 from chiasm.pooling.model_files import read_pooling_model
-from chiasm.pooling.parity import Array, ParityReport, compare, equal
+from chiasm.pooling.parity import Array, Comparison, ParityReport, compare, equal
 from chiasm.protocol.media import MediaItem
 from chiasm.protocol.pooling.work import (
     ImageInput,
@@ -21,6 +22,10 @@ from chiasm.protocol.pooling.work import (
     TextInput,
 )
 from chiasm.settings import Settings
+
+if TYPE_CHECKING:
+    from chiasm.engines.pooling.dual_reference import DualReference
+    from chiasm.engines.pooling.reference import HuggingFaceReference
 
 Text = str | tuple[str, str]
 SAMPLE: tuple[str, ...] = (
@@ -76,27 +81,13 @@ def check_parity(
     seen_together, seen_alone = together[len(chosen) :], alone[len(chosen) :]
     together, alone = together[: len(chosen)], alone[: len(chosen)]
     progress("Computing the reference", 0.7)
-    wanted = reference.values(chosen)
     dtype = settings.engine.dtype
     allowed = tolerance or (_FLOAT32_TOLERANCE if dtype == "float32" else _BFLOAT16_TOLERANCE)
-    counts = [len(reference.token_ids(text)) for text in chosen]
-    comparisons = [
-        equal("number of tokens of each text", [one.num_tokens for one in together], counts, "against AutoTokenizer"),
-        *([equal("labels", worker.pooling.labels, reference.labels)] if worker.pooling.labels else []),
-        compare("served, all in one batch, to transformers in float32", _values(together), wanted, allowed),
-        compare("served, one by one, to transformers in float32", _values(alone), wanted, allowed),
-        compare("served in a batch to served alone", _values(together), _values(alone), _BATCH_TOLERANCE),
-        # How much padding alone moves them, for information: nothing is padded here.
-        compare("transformers padded to transformers alone", reference.values(chosen, is_padded=True), wanted, _ANY),
-    ]
+    comparisons = _of_texts(reference, chosen, together, alone, allowed)
+    if worker.pooling.labels:
+        comparisons.insert(1, equal("labels", worker.pooling.labels, reference.labels))
     if isinstance(reference, DualReference):
-        shown = reference.pictures([open_picture(one) for one in pictures])
-        comparisons += [
-            compare("pictures, all in one request, to transformers in float32", _values(seen_together), shown, allowed),
-            compare(
-                "pictures in a request to those alone", _values(seen_together), _values(seen_alone), _BATCH_TOLERANCE
-            ),
-        ]
+        comparisons += _of_pictures(reference, pictures, seen_together, seen_alone, allowed)
     return ParityReport(
         model=served_name(settings.engine),
         task=task,
@@ -104,6 +95,39 @@ def check_parity(
         is_passed=all(one.is_passed for one in comparisons),
         comparisons=tuple(comparisons),
     )
+
+
+def _of_texts(
+    reference: "DualReference | HuggingFaceReference",
+    texts: Sequence[Text],
+    together: Sequence[PoolOutput],
+    alone: Sequence[PoolOutput],
+    allowed: float,
+) -> list[Comparison]:
+    wanted = reference.values(texts)
+    counts = [len(reference.token_ids(text)) for text in texts]
+    return [
+        equal("number of tokens of each text", [one.num_tokens for one in together], counts, "against AutoTokenizer"),
+        compare("served, all in one batch, to transformers in float32", _values(together), wanted, allowed),
+        compare("served, one by one, to transformers in float32", _values(alone), wanted, allowed),
+        compare("served in a batch to served alone", _values(together), _values(alone), _BATCH_TOLERANCE),
+        # How much padding alone moves them, for information: nothing is padded here.
+        compare("transformers padded to transformers alone", reference.values(texts, is_padded=True), wanted, _ANY),
+    ]
+
+
+def _of_pictures(
+    reference: "DualReference",
+    pictures: Sequence[MediaItem],
+    together: Sequence[PoolOutput],
+    alone: Sequence[PoolOutput],
+    allowed: float,
+) -> list[Comparison]:
+    wanted = reference.pictures([open_picture(one) for one in pictures])
+    return [
+        compare("pictures, all in one request, to transformers in float32", _values(together), wanted, allowed),
+        compare("pictures in a request to those alone", _values(together), _values(alone), _BATCH_TOLERANCE),
+    ]
 
 
 async def _served(
