@@ -1,4 +1,8 @@
-"""What no server should take, sent to see that it does not. Nothing of it leads anywhere outside the server."""
+"""What no server should take, sent to see that it does not.
+
+A server that takes them all looks at nothing but its own machine: an address that no network leads on, and a file
+that everybody may read.
+"""
 
 import struct
 import zlib

@@ -127,6 +127,7 @@ def _caches(report: Report) -> Iterator[Block]:
             tuple(rows),
             f"The same {kind(report.caches[0])} twice",
         )
+    yield _keys(report)
     totals, workers = report.totals, report.worker_totals
     num_avoided = sum(count for name, count in workers.items() if name.startswith(AVOIDED))
     yield Facts(
@@ -153,6 +154,25 @@ def _caches(report: Report) -> Iterator[Block]:
             ),
         ),
         "Avoided encodes",
+    )
+
+
+def _keys(report: Report) -> Table:
+    model = report.model
+    rows: tuple[tuple[Content, ...], ...] = (
+        (
+            "embeddings",
+            "the medium's bytes (SHA-256), the model's revision, the preparation's revision, the tenant's salt",
+            f"... : {model.model_revision} : {model.processor_revision or '-'} : ...",
+        ),
+        (
+            "prefix blocks",
+            "all tokens before, identities of their media, revisions of model and adapter, the tenant's salt",
+            f"... : {model.model_revision} : ...",
+        ),
+    )
+    return Table(
+        ("cache", "a key is made of", "now"), rows, "Keys", "How long and how much is kept: Limits and policy."
     )
 
 

@@ -17,7 +17,7 @@ from tests.unit.reporting.reports import refusal, report
 
 _WORDS_WITH_DIGITS = re.compile(
     r"p50|p95|\d x \d+²|95 %|0\.05|10%|\d+ of \d+( latencies are worse, \d+ better)?|open-\d|1x448|0\.1\.0"
-    r"|float32|qwen3_vl|sha256|E2EL|\d{4}-\d\d-\d\d \d\d:\d\d|\d+ open|all \d+ comparisons"
+    r"|float32|qwen3_vl|sha256|SHA-256|E2EL|\d{4}-\d\d-\d\d \d\d:\d\d|\d+ open|all \d+ comparisons"
 )
 """Digits of names, of statistics' fixed levels, and of the plan."""
 
