@@ -18,7 +18,7 @@ from benchmarks.http_client import PATH
 from benchmarks.sending import shuffled
 from chiasm.bench.grid.servers import Server
 
-REQUESTS = 12
+REQUESTS = 20
 IMAGES = (1, 4, 8)
 WAYS = {"metadata": ("e-pd",), "raw": ("e-pd", "routing.forward=raw")}
 STAGES = ("encode", "transfer", "prefill_queue", "prefill")
