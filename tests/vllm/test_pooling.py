@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, contextmanager, suppress
 
 import numpy as np
 import pytest
@@ -18,13 +18,10 @@ from chiasm.protocol.pooling.work import PoolParams
 from tests.numeric.minilm import directory as minilm
 from tests.numeric.pooling.served import served
 from tests.vllm import pooling_models, probe_plugin
+from tests.vllm.crews import MARKS
 from tests.vllm.servers import REPOSITORY, start, vllm_python, wait_ready
 
-pytestmark = [
-    pytest.mark.vllm,
-    pytest.mark.timeout(900),
-    pytest.mark.skipif(not vllm_python().exists(), reason="no environment with vLLM: make test-vllm"),
-]
+pytestmark = MARKS
 CANDIDATES = [
     "Paris is the capital of France.",
     "Fish swim.",
@@ -41,6 +38,7 @@ REVIEWS = {
     ]
 }
 
+PROCESSORS = {"cross": ("chiasm_reranker", 512), "absa": ("chiasm_absa", 512), "minilm": ("probe", 256)}
 OFFLINE = """
 import json, sys
 from vllm import LLM
@@ -70,15 +68,20 @@ def models(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def servers(models, tmp_path_factory):
-    """One server per model and processor, started at once."""
+def servers(crews, models, tmp_path_factory):
+    """One server per model and processor."""
     folder = tmp_path_factory.mktemp("servers")
+    return crews.lend("pooling", len(PROCESSORS), lambda: running(models, folder))
+
+
+@contextmanager
+def running(models, folder):
+    """Servers that have started at once."""
     plugins = probe_plugin.install(folder / "plugins")
     environment = {"PYTHONPATH": f"{REPOSITORY / 'src'}{os.pathsep}{plugins}"}
-    processors = {"cross": ("chiasm_reranker", 512), "absa": ("chiasm_absa", 512), "minilm": ("probe", 256)}
     with ExitStack() as stack:
         started = {}
-        for name, (processor, length) in processors.items():
+        for name, (processor, length) in PROCESSORS.items():
             flags = ("--runner", "pooling", "--max-model-len", str(length), "--io-processor-plugin", processor)
             log = folder / f"{name}.log"
             started[name] = start(*flags, log_path=log, model=models[name], environment=environment)
