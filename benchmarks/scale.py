@@ -133,5 +133,5 @@ def main(arguments: list[str]) -> None:
             found[name].append(row)
             print(json.dumps(row), flush=True)
     if options.output is not None:
-        head = {"benchmark": "scale", "machine": describe(), "arguments": arguments}
+        head = {"benchmark": "scale", "machine": describe(), "workers": options.workers, "requests": options.requests}
         options.output.write_text(json.dumps(head | found, indent=1) + "\n")

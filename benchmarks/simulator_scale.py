@@ -72,5 +72,5 @@ def main(arguments: list[str]) -> None:
         rows.append(measured(cluster, options.requests, options.rate))
         print(json.dumps(rows[-1]), flush=True)
     if options.output is not None:
-        found = {"benchmark": "simulator_scale", "machine": describe(), "arguments": arguments, "rows": rows}
+        found = {"benchmark": "simulator_scale", "machine": describe(), "rows": rows}
         options.output.write_text(json.dumps(found, indent=1) + "\n")

@@ -95,16 +95,20 @@ def simulate(  # noqa: PLR0913 - all of them describe one simulation
     if max_candidates is not None:
         settings = msgspec.structs.replace(settings, max_candidates=max_candidates)
     ledger, changes = Ledger(env), changes or Changes()
+    if num_gateways > 1 and changes != Changes():
+        raise InvalidSettingError("Deaths and scaling are simulated with one gateway only")
     fronts = [
         Front(env, settings, calibration, workers, costs, ledger, on_span, number) for number in range(num_gateways)
     ]
-    if num_gateways > 1 and changes != Changes():
-        raise InvalidSettingError("Deaths and scaling are simulated with one gateway only")
     if changes.failures is not None:
         begin_failures(env, fronts[0], changes.failures)
     scaler = None if changes.scaling is None else _scaler(env, fronts[0], changes.scaling, cluster, calibration)
     env.process(_arrive(env, fronts, requests_of(traffic) if requests is None else requests))
     env.run(until=ledger.over)
+    return _outcome(cluster, workers, ledger, scaler)
+
+
+def _outcome(cluster: Cluster, workers: Sequence[SimulatedWorker], ledger: Ledger, scaler: Scaler | None) -> Outcome:
     elapsed_s = ledger.changed_s
     num_encoders = sum(set(one.roles) == {"encode"} for one in cluster.workers)
     return Outcome(
