@@ -131,6 +131,31 @@ async def test_a_failing_step_ends_its_requests_and_the_engine_goes_on(directory
         assert worker.stats().is_healthy
 
 
+async def test_want_of_memory_is_counted_apart_from_other_failures(directory, monkeypatch):
+    async with running(directory) as worker:
+        forward, encode = worker._engine.language.decoder.forward, worker._engine.family.encode
+        errors = {"step": [RuntimeError("broke"), MemoryError()], "encoding": [MemoryError(), ValueError("broke")]}
+
+        def failing(name, compute):
+            return lambda *arguments: raised(errors[name].pop()) if errors[name] else compute(*arguments)
+
+        monkeypatch.setattr(worker._engine.language.decoder, "forward", failing("step", forward))
+        monkeypatch.setattr(worker._engine.family, "encode", failing("encoding", encode))
+        for number in range(2):
+            assert isinstance(await outcome(worker, request(f"text{number}")), EngineStepError)
+            (item,) = items(number, 1)
+            assert isinstance(await outcome(worker, request(f"picture{number}", item)), EngineStepError)
+        await idle(worker)
+        assert worker.stats().totals["out_of_memory"] == 2
+        (told,) = await worker.memory(5.0)
+        assert told.num_out_of_memory == 2
+        assert told.used_bytes("requests") == 0
+
+
+def raised(error):
+    raise error
+
+
 async def test_a_picture_that_breaks_the_encoder_fails_alone(directory, monkeypatch):
     async with running(directory) as worker:
         bad, *good = items(1, 3)

@@ -10,7 +10,7 @@ from chiasm.bench.target import Target
 from chiasm.errors import ChiasmError, EngineError, InvalidSettingError, error_class
 
 T = TypeVar("T")
-_TIMEOUT_S = 30.0
+_TIMEOUT_S = 120.0
 _OK = 200
 
 
