@@ -6,9 +6,12 @@ gives a row the same bits in any company, and is as fast or faster: a text comes
 
 import torch
 from torch import nn
+from torch.nn import functional
 from transformers.activations import GELUActivation
 
 from chiasm.engines.embedded.decoder.torch_linear import make_linear, packing_works
+
+_FILLED_ROWS = 32
 
 
 class _Packed(nn.Module):
@@ -39,6 +42,28 @@ class _PackedGelu(nn.Module):
         product = torch.ops.mkldnn._linear_pointwise.default  # noqa: SLF001
         out: torch.Tensor = product(x, self._weight, self._bias, "gelu", [], "none")
         return out
+
+
+class _Filled(nn.Module):
+    """A packed layer whose rows are filled up: oneDNN keeps memory for every number of rows that it has seen."""
+
+    def __init__(self, product: nn.Module) -> None:
+        super().__init__()
+        self._product = product
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """See `torch.nn.Linear`."""
+        rows = x.reshape(-1, x.shape[-1])
+        filled = functional.pad(rows, (0, 0, 0, -len(rows) % _FILLED_ROWS))
+        out: torch.Tensor = self._product(filled)[: len(rows)]
+        return out.view(*x.shape[:-1], -1)
+
+
+def filled(module: nn.Module) -> nn.Module:
+    """Fill up the rows of every packed layer inside `module`, for callers whose numbers of rows are many."""
+    for name, child in list(module.named_children()):
+        setattr(module, name, _Filled(child) if isinstance(child, _Packed) else filled(child))
+    return module
 
 
 def packed(module: nn.Module, dtype: torch.dtype) -> nn.Module:

@@ -13,7 +13,7 @@ from transformers import AutoConfig, AutoModel
 from chiasm.engines.pooling.attention import IMPLEMENTATION
 from chiasm.engines.pooling.dual import ImageTower
 from chiasm.engines.pooling.loaded import LoadedPooler
-from chiasm.engines.pooling.packing import packed
+from chiasm.engines.pooling.packing import filled, packed
 from chiasm.engines.pooling.ranker import CrossModalAdapter, FeatureProjection
 from chiasm.errors import EngineStartError
 from chiasm.pooling.ranker_config import RankerConfig, read_ranker_config
@@ -51,7 +51,7 @@ def load_ranker(directory: Path, dtype: torch.dtype) -> LoadedPooler:
     text, vision = model.text_model.to(dtype), model.vision_model.to(dtype)
     projection = packed(model.feature_projection, torch.float32)
     num_rows = vision.embeddings.num_positions
-    adapter = packed(model.adapter, torch.float32)
+    adapter = filled(packed(model.adapter, torch.float32))
     assert isinstance(adapter, CrossModalAdapter)
     offset = int(text.config.pad_token_id) + 1 if text.config.model_type in ("roberta", "xlm-roberta") else 0
     width = text.config.hidden_size
