@@ -33,14 +33,14 @@ def conditions(report: Report) -> list[str]:
     ]
 
 
-def milliseconds(mean: Interval | None) -> str:
+def ms(seconds: float) -> str:
+    """Milliseconds to three digits or so, without the unit."""
+    return f"{1e3 * seconds:.0f}" if seconds >= 0.1 else f"{1e3 * seconds:.1f}"
+
+
+def _milliseconds(mean: Interval | None) -> str:
     """A mean of seconds with its interval."""
-    return "-" if mean is None else f"{_ms(mean.value)} ({_ms(mean.low)}-{_ms(mean.high)})"
-
-
-def percent(gain: Interval | None) -> str:
-    """A gain with its interval."""
-    return "-" if gain is None else f"{100 * gain.value:+.0f} % ({100 * gain.low:+.0f} to {100 * gain.high:+.0f})"
+    return "-" if mean is None else f"{ms(mean.value)} ({ms(mean.low)}-{ms(mean.high)})"
 
 
 def best_and_worst(best: float | None, worst: float | None) -> str:
@@ -143,8 +143,4 @@ def _mean(result: CellResult, name: str, figure: Figure) -> str:
     one = result.topologies[name]
     if one.verdict == "unstable":
         return "does not keep up"
-    return milliseconds(one.mean_s.get(figure)) + (" ?" if one.verdict == "invalid" else "")
-
-
-def _ms(seconds: float) -> str:
-    return f"{1e3 * seconds:.0f}" if seconds >= 0.1 else f"{1e3 * seconds:.1f}"
+    return _milliseconds(one.mean_s.get(figure)) + (" ?" if one.verdict == "invalid" else "")

@@ -7,7 +7,7 @@ import msgspec
 
 from chiasm.bench.grid.report.data import Report
 from chiasm.bench.grid.report.heatmap import heat_map, legend
-from chiasm.bench.grid.report.markdown import best_and_worst, conditions
+from chiasm.bench.grid.report.markdown import best_and_worst, conditions, ms
 from chiasm.bench.grid.report.style import CSS, HATCH
 from chiasm.bench.grid.results import FIGURES, LONG_NAMES, SHORT_NAMES, CellResult, Figure, TopologyResult
 from chiasm.bench.statistics.intervals import Interval
@@ -127,7 +127,7 @@ def _mean(result: CellResult, name: str, figure: Figure) -> str:
         return "-"
     kind = _kind(one.gain.get(figure))
     late = " ?" if one.verdict == "invalid" else ""
-    return f'<span class="{kind}">{_ms(mean.value)}{late}</span><br><span class="range">{_range(mean)}</span>'
+    return f'<span class="{kind}">{ms(mean.value)}{late}</span><br><span class="range">{_range(mean)}</span>'
 
 
 def _kind(gain: Interval | None) -> str:
@@ -141,11 +141,7 @@ def _used(one: TopologyResult) -> str:
 
 
 def _range(mean: Interval) -> str:
-    return f"{_ms(mean.low)} to {_ms(mean.high)}"
-
-
-def _ms(seconds: float) -> str:
-    return f"{1e3 * seconds:.0f}" if seconds >= 0.1 else f"{1e3 * seconds:.1f}"
+    return f"{ms(mean.low)} to {ms(mean.high)}"
 
 
 def _grid(report: Report) -> Iterator[str]:
