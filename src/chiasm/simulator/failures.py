@@ -14,6 +14,9 @@ from chiasm.simulator.front import Front
 
 Seconds = Annotated[float, Meta(ge=0)]
 
+_LEAST_DOWN_S = 1e-3
+"""So that all who had work there have heard of a death before the worker is back."""
+
 
 class Death(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A worker dies at a time and is back, with empty caches, `down_s` later."""
@@ -68,6 +71,6 @@ def _die(env: simpy.Environment, front: Front, name: str, lives: Iterable[tuple[
         front.fleet.failed(member, "it died")
         worker.die()
         front.ledger.num_deaths += 1
-        yield env.timeout(down_s)
+        yield env.timeout(max(down_s, _LEAST_DOWN_S))
         worker.revive()
         front.ready(name)

@@ -44,6 +44,14 @@ def test_every_request_ends_once_whatever_dies(fleet, ahead):
     assert (outcome.record.e2el_s >= outcome.record.ttft_s).all()
 
 
+def test_workers_that_are_back_at_once_stay_in_the_fleet():
+    failures = Failures(mean_up_s=6.0, mean_down_s=0.0, seed=3)
+    outcome = simulate(disaggregated(2, 2), MIX, COSTS, changes=Changes(failures=failures))
+    assert outcome.num_deaths > 5
+    assert outcome.record.at_s.max() > 0.9 * MIX.num_requests / MIX.rate_per_s
+    assert len(outcome.record) > 0.7 * MIX.num_requests
+
+
 def test_a_prompt_that_is_lost_waits_for_its_worker_and_is_computed_again():
     costs = Calibration(prefill=Cost(per_unit_s=0.01), step=Cost(fixed_s=0.1), max_step_tokens=1000)
     outcome = simulate(aggregated(1), ONE, costs, requests=[one_text()], changes=only("worker-0", 0.5, 2.0))
