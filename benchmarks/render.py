@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.epd import tables
+from benchmarks.load_pages import accuracy_table, agreement_table
 from benchmarks.render_pooling import pooling_section
 from chiasm.bench.grid.report.data import Report, read_report
 from chiasm.bench.grid.report.files import DATA
@@ -243,6 +244,8 @@ def section(result: dict[str, Any]) -> str:
     """Choose by what the file holds."""
     if "unexplained" in result:
         return soak_section(result)
+    if "accuracy" in result or "problem" in result:
+        return load_section(result)
     if "scenario" in result:
         return topologies_section(result)
     if "fronts" in result:
@@ -252,6 +255,13 @@ def section(result: dict[str, Any]) -> str:
     if "stream" in result:
         return floor_section(result)
     return gateway_section(result) if "streams" in result else engine_section(result)
+
+
+def load_section(result: dict[str, Any]) -> str:
+    """The load generator itself."""
+    if "accuracy" in result:
+        return f"## Load generator\n\n{conditions(result['machine'])}\n{accuracy_table(result)}"
+    return f"## Load generator beside AIPerf\n\n{conditions(result['machine'])}\n{agreement_table(result)}"
 
 
 def grid_section(report: Report, folder: str) -> str:
@@ -264,7 +274,8 @@ def page(results: list[dict[str, Any]], grids: dict[str, Report], pooling: list[
     """The whole page."""
     sections = [grid_section(report, folder) for folder, report in grids.items()]
     sections += [pooling_section(one, conditions(one["machine"])) for one in pooling if "summary" in one]
-    return "\n".join([INTRODUCTION, *map(section, results), *sections])
+    shown = [section(one) for one in results if "share_of_a_request" not in one]  # that is in docs/monitoring.md
+    return "\n".join([INTRODUCTION, *shown, *sections])
 
 
 def load_grids(folder: Path = RESULTS / "grids") -> dict[str, Report]:
