@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from chiasm.errors import MediaFetchError, MediaRefusedError, MediaTooLargeError
+from chiasm.errors import MediaFetchError, MediaRefusedError, MediaTooLargeError, UnsupportedMediaError
 from chiasm.media.ingest import MediaIngest, MediaReference
 from chiasm.settings import MediaSettings
 from tests.faults.loopback import Loopback
@@ -135,6 +135,8 @@ async def test_past_its_age_an_immutable_answer_is_asked_for_again(start, origin
         ('"v1"', IMMUTABLE + ", no-store", ()),
         ('"v1"', IMMUTABLE + ", private", ()),
         ('"v1"', IMMUTABLE, ("Vary: *",)),
+        ('"v1"', IMMUTABLE, ("Cache-Control: no-store",)),  # a second line of the same header
+        ('"v1"', IMMUTABLE, ("Vary: Accept", "Vary: *")),
     ],
 )
 async def test_what_has_no_strong_validator_or_may_not_be_kept_is_not(start, origin, tag, rule, headers):
@@ -237,6 +239,37 @@ async def test_a_kept_download_goes_after_its_time(start, origin):
     await asyncio.sleep(0.25)
     await fetched(ingest, origin)
     assert "If-None-Match" not in origin.server.requests[1]
+
+
+async def test_what_is_too_old_leaves_memory_also_when_nobody_asks_for_it_again(start, origin):
+    origin.rule = IMMUTABLE
+    ingest = start(fetch_cache_ttl_s=0.2)
+    await fetched(ingest, origin, path="/a.png?1")
+    await asyncio.sleep(0.25)
+    await fetched(ingest, origin, path="/a.png?2")
+    assert (len(ingest._fetcher._cache), ingest.kept_bytes) == (1, len(FIRST))
+    await asyncio.sleep(0.25)
+    assert ingest.kept_bytes == 0
+
+
+async def test_a_confirmation_may_say_that_it_was_the_last_one(start, origin):
+    ingest = start(fetch_cache="revalidate")
+    await fetched(ingest, origin)
+    origin.rule = "no-store"
+    assert await fetched(ingest, origin) == FIRST
+    assert ingest.kept_bytes == 0
+    await fetched(ingest, origin)
+    assert ["If-None-Match" in one for one in origin.server.requests] == [False, True, False]
+
+
+async def test_deleting_reaches_what_no_item_was_made_of_yet(start, origin):
+    origin.rule, origin.body = IMMUTABLE, b"no picture"
+    ingest = start()
+    with pytest.raises(UnsupportedMediaError):
+        await fetched(ingest, origin)
+    assert ingest.kept_bytes
+    ingest.forget(identity="0" * 64)
+    assert ingest.kept_bytes == 0
 
 
 async def test_deleting_a_medium_or_a_tenant_deletes_what_was_kept(start, origin):

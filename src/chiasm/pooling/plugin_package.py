@@ -2,6 +2,7 @@
 
 import keyword
 import re
+import sys
 from importlib.resources import files
 from importlib.util import find_spec
 from pathlib import Path
@@ -32,7 +33,7 @@ def write_plugin_package(name: str, parent: Path) -> list[Path]:
         "distribution": name,
         "package": package,
         "processor": package,
-        "class_name": "".join(word.capitalize() for word in name.split("-")),
+        "class_name": _class_name(name),
     }
     folder = parent / name
     templates = files("chiasm.pooling") / "plugin_template"
@@ -57,6 +58,16 @@ def _package(name: str) -> str:
         raise InvalidSettingError(
             f"{name[:_MAX_LETTERS]!r} cannot be the name of a package", hint="Use a name like quality-scorer"
         )
-    if package == "chiasm" or find_spec(f"chiasm.pooling.io.{package}") is not None:
+    if package.partition("_")[0] == "chiasm" or find_spec(f"chiasm.pooling.io.{package}") is not None:
         raise InvalidSettingError(f"{name!r} is the name of something that ships", hint="Choose another name")
+    if package in sys.stdlib_module_names or find_spec(package) is not None:
+        raise InvalidSettingError(
+            f"{name!r} is a module that is installed here already: one would hide the other", hint="Choose another name"
+        )
     return package
+
+
+def _class_name(name: str) -> str:
+    """It ends in 'Scorer', as nothing does that the templates import or define beside it."""
+    joined = "".join(word.capitalize() for word in name.split("-"))
+    return joined if joined.endswith("Scorer") else f"{joined}Scorer"

@@ -38,7 +38,8 @@ class FetchCache:
     """Bounded in bytes and entries; the longest unused go first. Belongs to one event loop.
 
     What one tenant fetched is never given to another. An entry is used only while its server confirms its strong ETag,
-    or has called it immutable and its `max-age` has not passed.
+    or has called it immutable and its `max-age` has not passed. What is too old leaves memory at the next download, or
+    when somebody asks how much there is.
     """
 
     def __init__(self, settings: MediaSettings) -> None:
@@ -51,18 +52,15 @@ class FetchCache:
 
     def find(self, tenant: str, url: HttpUrl, now_s: float) -> Kept | None:
         """Return what was kept of a URL. The caller still has to ask its server, or see that it is fresh."""
-        place = (tenant, url)
-        kept = self._kept.get(place)
-        if kept is None:
-            return None
-        if kept.expires_at_s <= now_s:
-            self._drop(place)
-            return None
-        self._kept.move_to_end(place)
+        self.expire(now_s)
+        kept = self._kept.get((tenant, url))
+        if kept is not None:
+            self._kept.move_to_end((tenant, url))
         return kept
 
     def keep(self, tenant: str, url: HttpUrl, download: Download, headers: Mapping[str, str], now_s: float) -> None:
         """Keep an answer in place of an older one, if its headers allow that."""
+        self.expire(now_s)
         place, tag = (tenant, url), _tag(headers)
         if place in self._kept:
             self._drop(place)
@@ -74,10 +72,15 @@ class FetchCache:
         while self.num_bytes > self._settings.fetch_cache_bytes or len(self._kept) > self._settings.fetch_cache_entries:
             self._drop(next(iter(self._kept)))
 
-    def confirm(self, kept: Kept, headers: Mapping[str, str], now_s: float) -> bool:
-        """Note that its server says it has not changed. False when the answer names another version."""
+    def confirm(self, tenant: str, url: HttpUrl, kept: Kept, headers: Mapping[str, str], now_s: float) -> bool:
+        """Note that its server says it has not changed. False when the answer names another version.
+
+        The answer may also say that from now on it is not to be kept; then this was its last use.
+        """
         if headers.get("ETag", kept.tag) != kept.tag:
             return False
+        if not _may_be_kept(headers) and self._kept.get((tenant, url)) is kept:
+            self._drop((tenant, url))
         kept.fresh_until_s = now_s + self._fresh_s(headers)
         return True
 
@@ -90,8 +93,17 @@ class FetchCache:
         if len(kept.identities) > _MAX_IDENTITIES:  # a video asked for in ever new frames
             self._drop((tenant, url))
 
+    def expire(self, now_s: float) -> None:
+        """Drop what is too old, whoever it belongs to."""
+        self._forget([place for place, kept in self._kept.items() if kept.expires_at_s <= now_s])
+
     def forget_identity(self, identity: str) -> int:
-        """Drop the downloads that an item was made of; returns how many there were."""
+        """Drop the downloads that an item was made of; returns how many there were.
+
+        Those that no item was made of yet, because their requests ended before or go on, may hold it: they go too.
+        """
+        unnamed = [place for place, kept in self._kept.items() if not kept.identities]
+        self._forget(unnamed)
         return self._forget([place for place, kept in self._kept.items() if identity in kept.identities])
 
     def forget_tenant(self, tenant: str) -> int:
@@ -116,10 +128,13 @@ class FetchCache:
 
 def _tag(headers: Mapping[str, str]) -> str | None:
     """The strong validator of an answer that may be kept; None for every other answer."""
-    rules, tag = _rules(headers), headers.get("ETag", "")
-    if "no-store" in rules or "private" in rules or "*" in headers.get("Vary", ""):
-        return None
-    return tag if _STRONG_TAG.fullmatch(tag) else None
+    tag = headers.get("ETag", "")
+    return tag if _may_be_kept(headers) and _STRONG_TAG.fullmatch(tag) else None
+
+
+def _may_be_kept(headers: Mapping[str, str]) -> bool:
+    rules = _rules(headers)
+    return "no-store" not in rules and "private" not in rules and "*" not in headers.get("Vary", "")
 
 
 def _rules(headers: Mapping[str, str]) -> dict[str, str]:

@@ -22,6 +22,7 @@ _HEADERS = {
 }
 _REDIRECTS = (301, 302, 303, 307, 308)
 _NOT_MODIFIED = 304
+_CACHE_HEADERS = ("Age", "Cache-Control", "ETag", "Vary")
 Watch = Callable[[bytes | bytearray], None]
 
 
@@ -85,7 +86,10 @@ class HttpFetcher:
     @property
     def kept_bytes(self) -> int:
         """What kept downloads take."""
-        return 0 if self._cache is None else self._cache.num_bytes
+        if self._cache is None:
+            return 0
+        self._cache.expire(time.monotonic())
+        return self._cache.num_bytes
 
     def note(self, tenant: str, url: HttpUrl, identity: str) -> None:
         """Note which item was made of a download, should it have been kept."""
@@ -114,13 +118,13 @@ class HttpFetcher:
         hop = _Hop(url, url)
         async with await self._answer(hop, {} if kept is None else {"If-None-Match": kept.tag}) as response:
             if kept is not None and response.status == _NOT_MODIFIED:
-                if not cache.confirm(kept, response.headers, time.monotonic()):
+                if not cache.confirm(tenant, url, kept, _cache_headers(response), time.monotonic()):
                     raise MediaFetchError(f"{url.origin} confirmed another version than it was asked about")
                 return self._checked(kept, watch)
             following = self._next(hop, response)
             if following is None:
                 download = await self._download(hop, response, watch)
-                cache.keep(tenant, url, download, response.headers, time.monotonic())
+                cache.keep(tenant, url, download, _cache_headers(response), time.monotonic())
                 return download
         return await self._follow(following, watch)  # where a URL leads may change: that is not kept
 
@@ -213,3 +217,9 @@ class HttpFetcher:
             auto_decompress=False,
             trust_env=False,
         )
+
+
+def _cache_headers(response: ClientResponse) -> dict[str, str]:
+    """What an answer says about being kept. A header may stand there several times: together they are one list."""
+    found = response.headers
+    return {name: ", ".join(found.getall(name)) for name in _CACHE_HEADERS if name in found}
