@@ -56,10 +56,11 @@ def read_adapter(directory: str, base: BaseModel, settings: AdapterSettings) -> 
 
 def allowed_folder(directory: str, settings: AdapterSettings) -> tuple[Path, Path]:
     """The root that a folder is below, and the folder, both without links. Raises `AdapterError`."""
-    if "\0" in directory or not Path(directory).expanduser().is_absolute():
-        raise AdapterError("An adapter's folder is named by an absolute path")
     try:
-        folder = Path(directory).expanduser().resolve()
+        path = Path(directory).expanduser()
+        if "\0" in directory or not path.is_absolute():
+            raise AdapterError("An adapter's folder is named by an absolute path")
+        folder = path.resolve()
         roots = [Path(root).expanduser().resolve() for root in _roots(settings)]
     except (OSError, RuntimeError):  # a loop of links, or no such user
         raise AdapterError(_OUTSIDE) from None

@@ -85,7 +85,8 @@ def _check_places(tensors: Mapping[str, StoredTensor], num_bytes: int) -> None:
         if size is None:
             raise AdapterError(f"The adapter's tensor '{name[:100]}' is of type {tensor.dtype[:20]}")
         first, last = tensor.data_offsets
-        is_sound = all(0 < length < 2**32 for length in tensor.shape) and last - first == prod(tensor.shape) * size
+        is_matrix = len(tensor.shape) == 2 and all(0 < length < 2**32 for length in tensor.shape)  # before the product
+        is_sound = is_matrix and last - first == prod(tensor.shape) * size
         if first != end or not is_sound:
             raise AdapterError(f"The adapter's tensor '{name[:100]}' does not fit its place in the file")
         end = last

@@ -1,7 +1,9 @@
 """What is let in of an adapter's files, and that everything else ends in one coded error before weights are used."""
 
 import os
+import time
 
+import msgspec
 import pytest
 
 from chiasm.adapters.files import preloaded, read_adapter
@@ -100,11 +102,22 @@ def test_other_names_of_the_base_model_may_be_allowed(folder, settings):
         (safetensors(shapes(), header={f"{PREFIX}0.self_attn.q_proj.lora_B.weight": {"data_offsets": [0, 64]}}), "fit"),
         (safetensors(shapes(), header={f"{PREFIX}0.self_attn.q_proj.lora_B.weight": {"shape": [2**62, 2**62]}}), "fit"),
         (safetensors(shapes(), header={f"{PREFIX}0.self_attn.q_proj.lora_B.weight": {"shape": [-8, -2]}}), "fit"),
+        (safetensors(shapes(), header={f"{PREFIX}0.self_attn.q_proj.lora_B.weight": {"shape": [16]}}), "fit"),
         (safetensors(shapes(), header={f"{PREFIX}0.self_attn.q_proj.lora_B.weight": {"shape": "x"}}), "damaged"),
     ],
 )
 def test_damaged_and_hostile_weights_are_refused(folder, settings, weights, match):
     refused(write(folder, weights), settings, match)
+
+
+def test_a_shape_of_very_many_dimensions_is_not_multiplied_out(folder, settings):
+    """The product of these has millions of digits: minutes, with the interpreter's lock held."""
+    shape = [2**32 - 1] * 500_000
+    weights = safetensors(shapes(), header={f"{PREFIX}0.self_attn.q_proj.lora_B.weight": {"shape": shape}})
+    folder = write(folder, weights)
+    began_s = time.process_time()
+    refused(folder, msgspec.structs.replace(settings, max_bytes=2**25), "does not fit its place")
+    assert time.process_time() - began_s < 5
 
 
 def test_weights_larger_than_the_budget_are_not_read(folder, settings):
@@ -131,6 +144,7 @@ def test_nothing_outside_of_the_roots_is_read(folder, settings, tmp_path):
         tmp_path / "allowed-not",
         "/proc/self/cwd",
         "relative/folder",
+        "~no-such-user-here/adapter",
         f"{inside}\0",
     ):
         error = refused(path, settings, "allowed roots|absolute path")

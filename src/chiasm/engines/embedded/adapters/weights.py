@@ -44,7 +44,7 @@ def _stacked(files: AdapterFiles, base: BaseModel, layer: int, targets: Sequence
     for column, target in enumerate(present):
         row = sum(outputs[: targets.index(target)])
         rows, columns = slice(row, row + base.shape_of(target)[0]), slice(column * rank, (column + 1) * rank)
-        expand[rows, columns] = _tensor(files, Place(layer, target, "B")) * files.config.scale
+        expand[rows, columns] = _finite(_tensor(files, place := Place(layer, target, "B")) * files.config.scale, place)
     shrink = torch.cat([_tensor(files, Place(layer, target, "A")) for target in present])
     return LowRank(shrink, expand)
 
@@ -53,7 +53,11 @@ def _tensor(files: AdapterFiles, place: Place) -> torch.Tensor:
     stored = files.stored[place]
     first, last = stored.data_offsets
     raw = bytearray(memoryview(files.data)[files.start + first : files.start + last])  # aligned, and ours
-    tensor = torch.frombuffer(raw, dtype=_DTYPES[stored.dtype]).view(stored.shape).float()
+    return _finite(torch.frombuffer(raw, dtype=_DTYPES[stored.dtype]).view(stored.shape).float(), place)
+
+
+def _finite(tensor: torch.Tensor, place: Place) -> torch.Tensor:
+    """The same. Raises `AdapterError` for numbers that are not finite, also for what only the scale made of them."""
     if not bool(tensor.isfinite().all()):
         raise AdapterError(f"The adapter has numbers that are not finite in {place.target} of layer {place.layer}")
     return tensor

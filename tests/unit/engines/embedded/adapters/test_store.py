@@ -148,10 +148,11 @@ def test_files_that_changed_are_not_what_was_meant(store):
         store.acquire(one)
 
 
-def test_numbers_that_are_not_finite_are_refused(store):
+@pytest.mark.parametrize("number", [float("nan"), float("-inf"), 3e38])
+def test_numbers_that_are_not_finite_are_refused_also_when_the_scale_makes_them(store, number):
     folder = write(store.root / "1")
     data = bytearray((folder / WEIGHTS_NAME).read_bytes())
-    data[-4:] = struct.pack("<f", float("nan"))
+    data[-4:] = struct.pack("<f", number)
     (folder / WEIGHTS_NAME).write_bytes(data)
     with pytest.raises(AdapterError, match="not finite"):
         store.load(AdapterLoad(name="a", directory=str(folder)))
