@@ -39,8 +39,10 @@ class Adapters:
         found = self._by_name.get(name)
         return None if found is None else found.info
 
-    async def load(self, name: str, directory: str) -> AdapterInfo:
-        """Have every worker load an adapter, then let clients name it. The same files again change nothing.
+    async def load(self, name: str, directory: str) -> LoadedAdapter:
+        """Have every worker load an adapter, then let clients name it.
+
+        The same files again change nothing but the folder from which they are read when they are needed again.
 
         Raises:
             AdapterError: The name is taken, or the files are refused.
@@ -49,21 +51,21 @@ class Adapters:
         """
         worker = self._adaptable()
         async with self._changing:
-            known = self.find(name)
+            known = self._by_name.get(name)
             if known is None and len(self._by_name) >= self._max_loaded:
                 raise OverloadedError(f"{self._max_loaded} adapters are loaded", hint="See adapters.max_loaded")
             if name == self._worker.info.model:
                 raise AdapterError(f"'{name}' is the name of the model itself", hint="Choose another name")
             info = await worker.load_adapter(AdapterLoad(name=name, directory=directory), _TIMEOUT_S)
-            if known is not None and known.ref.revision != info.ref.revision:
+            if known is not None and known.info.ref.revision != info.ref.revision:
                 await self._unload_unless_named(info)
                 raise AdapterError(
-                    f"'{name}' has revision {known.ref.revision}, the folder now {info.ref.revision}",
+                    f"'{name}' has revision {known.info.ref.revision}, the folder now {info.ref.revision}",
                     hint="Unload it first, or choose another name",
                 )
-            if known is None:
-                self._by_name[name] = LoadedAdapter(info=info, loaded_at_unix_s=time.time())
-            return info
+            loaded_at_unix_s = known.loaded_at_unix_s if known is not None else time.time()
+            loaded = self._by_name[name] = LoadedAdapter(info=info, loaded_at_unix_s=loaded_at_unix_s)
+            return loaded
 
     async def preload(self, settings: AdapterSettings) -> None:
         """Load what the settings name. Raises what `load` raises."""

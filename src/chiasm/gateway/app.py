@@ -81,9 +81,7 @@ def create_app(
     scopes: dict[str, Scopes] = {path: INFER if path in generation else POOL for path in endpoints}
     app = _Application(
         {path: Access(endpoint, gateway.tenants, scopes[path]) for path, endpoint in endpoints.items()},
-        _admin_app(gateway, policy)
-        if gateway.tenants.has_admins
-        else None,
+        _admin_app(gateway, policy) if gateway.tenants.has_admins else None,
         routes=[*(Route(path, end, methods=["POST"]) for path, end in endpoints.items()), *_routes(gateway, policy)],
         middleware=[
             Middleware(

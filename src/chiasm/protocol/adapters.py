@@ -8,8 +8,8 @@ from msgspec import Meta
 from chiasm.errors import EngineError, InvalidRequestError
 from chiasm.protocol.media import CONTRACT_VERSION
 
-AdapterName = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
-AdapterRevision = Annotated[str, Meta(pattern=r"^[0-9a-f]{32}$")]
+AdapterName = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}\Z")]
+AdapterRevision = Annotated[str, Meta(pattern=r"^[0-9a-f]{32}\Z")]
 
 LOAD_PATH = "/adapters/load"
 UNLOAD_PATH = "/adapters/unload"

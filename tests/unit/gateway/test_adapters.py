@@ -104,6 +104,7 @@ async def test_the_paths_by_which_vllm_loads_adapters_do_not_exist(server, path)
         {"name": "mine"},
         {"name": "../mine", "path": "/srv/a"},
         {"name": "a/b", "path": "/srv/a"},
+        {"name": "mine\n", "path": "/srv/a"},
         {"name": "", "path": "/srv/a"},
         {"name": "x" * 65, "path": "/srv/a"},
         {"name": "mine", "path": "/srv/a", "trust": True},
@@ -125,6 +126,29 @@ async def test_a_name_keeps_its_revision(server):
     assert (await server.load("fake", "/srv/b")).json["error"]["code"] == "adapter_refused"
     assert (await server.load("mine", "/elsewhere")).json["error"]["code"] == "adapter_refused"
     assert (await server.call("GET", "/admin/adapters")).json["adapters"][0]["revision"] == "a" * 32
+
+
+async def test_the_same_files_in_another_folder_are_read_from_there(server):
+    """The folder may have moved: what a worker has dropped must be found where it is now."""
+    server.worker.revisions["/srv/moved"] = "a" * 32
+    first = (await server.load("mine", "/srv/a")).json
+    moved = await server.load("mine", "/srv/moved")
+    assert (moved.status, moved.json) == (200, first | {"path": "/srv/moved"})
+    await server.call("POST", "/v1/chat/completions", CHAT | {"model": "mine"}, KEY)
+    assert server.worker.requests[-1].adapter.directory == "/srv/moved"
+
+
+async def test_an_adapter_that_is_unloaded_while_its_loading_is_written_down_is_still_answered(server, monkeypatch):
+    gateway = server.app.state.gateway
+    record = gateway.audit.record
+
+    def unload_meanwhile(act, what):
+        record(act, what)
+        if act == "loaded_adapter":
+            gateway.adapters._by_name.clear()
+
+    monkeypatch.setattr(gateway.audit, "record", unload_meanwhile)
+    assert (await server.load("mine", "/srv/a")).status == 200
 
 
 async def test_files_under_two_names_stay_until_both_are_gone(server):

@@ -63,9 +63,10 @@ class AdapterRoutes:
         except msgspec.DecodeError as error:
             raise request_fault(error) from error
         await self._write_down(request, "load_adapter", {"adapter": body.name})
-        info = await self._gateway.adapters.load(body.name, body.path)
-        await self._write_down(request, "loaded_adapter", {"adapter": body.name, "revision": info.ref.revision})
-        return json_response(self._view(next(one for one in self._gateway.adapters.all() if one.info.ref == info.ref)))
+        loaded = await self._gateway.adapters.load(body.name, body.path)
+        revision = loaded.info.ref.revision
+        await self._write_down(request, "loaded_adapter", {"adapter": body.name, "revision": revision})
+        return json_response(self._view(loaded))
 
     async def unload(self, request: Request) -> Response:
         """`DELETE /admin/adapters/{name}`. Raises `ModelNotFoundError`."""
