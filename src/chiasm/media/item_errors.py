@@ -17,3 +17,9 @@ def naming_item(index: int, param: str | None = None) -> Iterator[None]:
         raise type(error)(
             f"Media item {index}: {error.message}", hint=error.hint, param=param or error.param, item=index
         ) from error
+
+
+def renumbered(error: MediaError, index: int, param: str) -> MediaError:
+    """The same error, about an item that has this number where the caller counts."""
+    cause = error.message if error.item is None else error.message.removeprefix(f"Media item {error.item}: ")
+    return type(error)(f"Media item {index}: {cause}", hint=error.hint, param=param, item=index)

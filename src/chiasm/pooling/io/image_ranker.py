@@ -7,6 +7,7 @@ import msgspec
 from msgspec import Meta
 
 from chiasm.errors import MediaError, UnsupportedModelError
+from chiasm.media.item_errors import renumbered
 from chiasm.media.reference import MediaReference
 from chiasm.pooling.io.base import IOProcessor, ProcessorWork, RequestContext, checked
 from chiasm.pooling.ranking import ranked, reported
@@ -35,9 +36,10 @@ class PictureCandidate(msgspec.Struct, kw_only=True, forbid_unknown_fields=True)
 
 
 class _State(NamedTuple):
-    """`places[i]` is the candidate that input i stands for; the others have `errors`."""
+    """`places[i]` is the candidate that input i stands for; the others have `errors`. `params` are all pictures'."""
 
     ids: list[str | int | None]
+    params: list[str]
     top_n: int
     refuses: bool
     places: list[int]
@@ -84,7 +86,8 @@ class ImageRanker(IOProcessor):
                 text = "" if isinstance(candidate, str) else candidate.text
                 inputs.append(MediaPairInput(request.query, item, text))
                 places.append(index)
-        context.state = _State(ids, request.top_n, refuses, places, errors)
+        params = [reference.param for reference in self.media(request)]
+        context.state = _State(ids, params, request.top_n, refuses, places, errors)
         return ProcessorWork("score", tuple(inputs))
 
     def post(self, outputs: Sequence[PoolOutput], context: RequestContext) -> dict[str, Any]:
@@ -95,7 +98,7 @@ class ImageRanker(IOProcessor):
             if output.error is None:
                 scored[place] = float(output.values[0])
             else:
-                state.errors[place] = output.error
+                state.errors[place] = renumbered(output.error, place, state.params[place])
         _check(state.errors, len(state.ids), refuses=state.refuses)
         places = list(scored)
         order = [places[index] for index in ranked(list(scored.values()), state.top_n or None)]

@@ -26,8 +26,10 @@ def output(value):
     return PoolOutput(values=np.array([value], np.float32), num_tokens=1)
 
 
-def broken():
-    return PoolOutput(values=np.empty(0, np.float32), num_tokens=0, error=MediaDecodeError("broken"))
+def broken(item):
+    """As the worker says it, which counts the inputs that it was given."""
+    error = MediaDecodeError(f"Media item {item}: broken", item=item)
+    return PoolOutput(values=np.empty(0, np.float32), num_tokens=0, error=error)
 
 
 def serve(data, media, outputs):
@@ -67,13 +69,13 @@ def test_order_ids_and_duplicates():
 def test_one_that_fails_is_reported_and_the_others_keep_their_places():
     data = {"query": "q", "candidates": ["a", {"image": "b", "id": "x"}, "c", "d"], "top_n": 1}
     media = [item("a"), MediaFetchError("not found"), item("c"), item("d")]
-    inputs, answer = serve(data, media, [output(0.1), broken(), output(0.9)])
+    inputs, answer = serve(data, media, [output(0.1), broken(1), output(0.9)])
     assert len(inputs) == 3
     assert answer == {
         "results": [{"index": 3, "id": None, "score": pytest.approx(0.9)}],
         "errors": [
             {"index": 1, "id": "x", "code": "media_fetch_failed", "message": "not found"},
-            {"index": 2, "id": None, "code": "media_undecodable", "message": "broken"},
+            {"index": 2, "id": None, "code": "media_undecodable", "message": "Media item 2: broken"},
         ],
     }
 
@@ -83,15 +85,19 @@ def test_it_refuses_the_request_by_option():
     with pytest.raises(MediaFetchError):
         serve(data, [item("a"), MediaFetchError("not found")], [])
     with pytest.raises(MediaDecodeError):
-        serve(data, [item("a"), item("b")], [output(0.5), broken()])
+        serve(data, [item("a"), item("b")], [output(0.5), broken(1)])
 
 
 def test_nothing_to_rank_is_the_first_error():
     data = {"query": "q", "candidates": ["a", "b"]}
     with pytest.raises(MediaFetchError, match="first"):
         serve(data, [MediaFetchError("first"), MediaFetchError("second")], [])
-    with pytest.raises(MediaDecodeError):
-        serve(data, [item("a"), MediaFetchError("second")], [broken()])
+    data = {"query": "q", "candidates": ["a", {"image": "b"}]}
+    with pytest.raises(MediaFetchError, match="first"):
+        serve(data, [MediaFetchError("first"), item("b")], [broken(0)])
+    with pytest.raises(MediaDecodeError, match="Media item 0: broken") as caught:
+        serve(data, [item("a"), MediaFetchError("second")], [broken(0)])
+    assert (caught.value.item, caught.value.param) == (0, "/data/candidates/0")
 
 
 def test_a_score_that_is_no_number_comes_last():
