@@ -115,7 +115,7 @@ def simulate(  # noqa: PLR0913 - all of them describe one simulation
 
 @contextmanager
 def _rare_collections() -> Iterator[None]:
-    """A simulation makes many objects and few cycles: looking for them as often as usual takes about a sixth of the time."""
+    """A simulation makes few cycles of objects: looking for them as often as usual takes about a sixth of the time."""
     usual = gc.get_threshold()
     gc.set_threshold(max(usual[0], _COLLECT_AFTER), *usual[1:])
     try:
