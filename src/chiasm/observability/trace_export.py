@@ -28,6 +28,7 @@ _TIMEOUT_S = 5.0
 _LAST_TIMEOUT_S = 2.0
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 1.0, 60.0
 _MULTIPLE_CHOICES = 300
+_MAX_ANSWER_BYTES = 65_536
 
 
 class TraceExporter:
@@ -103,7 +104,7 @@ class TraceExporter:
         headers = {"Content-Type": "application/json"}
         try:
             async with session.post(self._url, data=body, headers=headers, allow_redirects=False) as response:
-                await response.read()
+                await response.content.read(_MAX_ANSWER_BYTES)  # so that the connection serves again; no more than that
                 return None if response.status < _MULTIPLE_CHOICES else f"HTTP status {response.status}"
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             return type(error).__name__

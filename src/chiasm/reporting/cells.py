@@ -23,7 +23,8 @@ AVOIDED = "encodes_avoided_"
 """How counters of pictures that needed no encoding begin; the rest says why."""
 _MIN_REQUESTS = 8
 _MAX_REQUESTS = 200
-_PER_OPEN = 4
+_PER_OPEN = 8
+"""Requests for each that is open: a comparison averages those that ran side by side, and needs some groups of them."""
 _PILOT_REQUESTS = 3
 
 

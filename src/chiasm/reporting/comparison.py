@@ -18,6 +18,8 @@ Verdict = Literal["same", "regression", "improvement"]
 _WHAT = {"ttft_ms": "TTFT", "tpot_ms": "TPOT", "e2el_ms": "E2EL"}
 _LEVEL = 0.05
 _MIN_VALUES = 6
+_MORE_FAILURES = 2.0
+"""So many times the baseline's share of failed requests is worse whatever the latencies of the others are."""
 _NUM_RESAMPLES = 2000
 _SEED = 0
 
@@ -163,12 +165,19 @@ def mann_whitney(first: Sequence[float] | Array, second: Sequence[float] | Array
     return math.erfc(z / math.sqrt(2))
 
 
+def _failed(cell: Cell) -> float:
+    """The share of its requests that did not finish."""
+    return 1 - cell.num_finished / cell.num_requests if cell.num_requests else 0.0
+
+
 def _findings(before: Report, now: Report) -> Iterator[str]:
-    failed = {one.key for one in (*before.stages, *before.concurrency) if one.num_finished < one.num_requests}
-    for cell in (*now.stages, *now.concurrency):
-        if cell.num_finished < cell.num_requests and cell.key not in failed:
+    failed = {one.key: _failed(one) for one in (*before.stages, *before.concurrency, *before.caches)}
+    for cell in (*now.stages, *now.concurrency, *now.caches):
+        share = failed.get(cell.key)
+        if share is not None and _failed(cell) > _MORE_FAILURES * share:
             num_failed = cell.num_requests - cell.num_finished
-            yield f"{cell.key}: {num_failed} of {cell.num_requests} requests failed, before none"
+            earlier = f"{share:.0%}" if share else "none"
+            yield f"{cell.key}: {num_failed} of {cell.num_requests} requests failed, before {earlier}"
     refused = {one.sent for one in before.refusals if one.code is not None}
     yield from (f"Not refused any more: {one.sent}" for one in now.refusals if one.code is None and one.sent in refused)
     guarded = {rule.about for rule in before.policy.rules if not rule.is_open}

@@ -58,7 +58,10 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Refusal(msgspec.Struct, frozen=True, kw_only=True):
-    """Something that a server should not take, and what it said. `code` is None where it was taken."""
+    """Something that a server should not take, and what it said.
+
+    `code` is None where it was taken, or failed for another reason: then nothing says that it would be refused.
+    """
 
     sent: str
     status: int

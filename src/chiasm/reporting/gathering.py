@@ -14,7 +14,7 @@ from chiasm.gateway.policy import ServerPolicy
 from chiasm.observability.receipt import Receipt
 from chiasm.protocol.openai.models import ModelCard, ModelList
 from chiasm.reporting.cells import Cells, Plan, StateAnswer
-from chiasm.reporting.content import Cell, Example, Report
+from chiasm.reporting.content import Cell, Example, Refusal, Report
 from chiasm.reporting.growth import Growth, measure_growth, memory_of
 from chiasm.reporting.refusals import try_refusals
 from chiasm.reporting.server import ServerView
@@ -77,9 +77,7 @@ class _Making:
         examples = await self._examples()
         growth = await self._growth(plan, main.images, model)
         self._step("What should be refused")
-        refusals = await try_refusals(
-            self._server, model.id, takes_images=model.takes_images, max_tokens=model.max_model_len
-        )
+        refusals = await self._refusals(model)
         state = await self._server.get("/debug/state", StateAnswer)
         return Report(
             made_at_unix_s=time.time(),
@@ -98,7 +96,7 @@ class _Making:
             memory=await memory_of(self._server),
             growth=growth,
             examples=examples,
-            refusals=refusals if plan.kind == "chat" else (),
+            refusals=refusals,
         )
 
     async def _measured(self, cells: Cells, key: str, kind: RequestClass, concurrency: int = 1, seed: str = "") -> Cell:
@@ -131,6 +129,13 @@ class _Making:
         middle = finished[len(finished) // 2]
         slow = finished[min(len(finished) - 1, int(_SLOW_SHARE * len(finished)))]
         return Example(what="usual", receipt=middle), Example(what="slow", receipt=slow)
+
+    async def _refusals(self, model: ModelCard) -> tuple[Refusal, ...]:
+        if self._plan.kind != "chat":
+            return ()
+        return await try_refusals(
+            self._server, model.id, takes_images=model.takes_images, max_tokens=model.max_model_len
+        )
 
     def _step(self, what: str) -> None:
         self._on_step(what, self._num_done, self._num_all)

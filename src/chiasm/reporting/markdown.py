@@ -7,7 +7,7 @@ from chiasm.reporting.blocks import Bars, Block, Content, Details, Facts, Lines,
 
 def markdown_page(title: str, sections: Sequence[Section]) -> str:
     """The whole file."""
-    lines = [f"# {title}", ""]
+    lines = [f"# {_text(title)}", ""]
     for section in sections:
         lines += [f"## {section.title}", ""]
         if section.text:
@@ -63,4 +63,6 @@ def _rows(rows: Iterable[tuple[Content, ...]]) -> Iterator[str]:
 
 
 def _text(content: Content) -> str:
-    return content.text if isinstance(content, Value) else content
+    """On one line, and no markup: names and messages come from a server."""
+    text = content.text if isinstance(content, Value) else content
+    return " ".join(text.split()).replace("<", "&lt;")

@@ -67,14 +67,15 @@ def _summary(report: Report) -> Facts:
         ("finished", value("finished", sum(one.num_finished for one in measured))),
         ("errors", value("errors", sum(one.num_requests - one.num_finished for one in measured))),
     ]
+    beside = "alone" if first is None or first.concurrency == 1 else f"{first.concurrency} open"
     if first is not None and first.ttft is not None:
-        rows.append((f"TTFT p50, {kind(first)}, alone", value("ttft_p50", first.ttft.p50_ms)))
+        rows.append((f"TTFT p50, {kind(first)}, {beside}", value("ttft_p50", first.ttft.p50_ms)))
     if first is not None and first.tpot is not None:
-        rows.append(("TPOT p50, alone", value("tpot_p50", first.tpot.p50_ms)))
+        rows.append((f"TPOT p50, {beside}", value("tpot_p50", first.tpot.p50_ms)))
     if best is not None:
         rows.append((f"most requests / s, {best.concurrency} open", value("rate", best.throughput.requests_per_s)))
     if first is not None and first.stages is not None:
-        rows.append(("unaccounted of TTFT", value("unaccounted_share", first.stages.unaccounted_share)))
+        rows.append((f"unaccounted of TTFT, {beside}", value("unaccounted_share", first.stages.unaccounted_share)))
     if report.refusals:
         refused = f"{len(report.refusals) - len(not_refused)} of {len(report.refusals)}"
         rows.append(("refused, of what should be", refused))
@@ -211,7 +212,7 @@ def _examples(report: Report) -> Iterator[Block]:
         ]
         yield Table(head, tuple(rows))
     rows_refused = tuple(
-        (one.sent, value("status", one.status), one.code or "taken", one.message) for one in report.refusals
+        (one.sent, value("status", one.status), one.code or "not refused", one.message) for one in report.refusals
     )
     marks = frozenset(place for place, one in enumerate(report.refusals) if one.code is None)
     if rows_refused:

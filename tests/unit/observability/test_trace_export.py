@@ -112,6 +112,20 @@ async def test_a_collector_that_refuses_gets_a_pause_and_traces_are_dropped(stat
     assert "takes no traces" in caplog.text
 
 
+async def test_a_collector_whose_answer_does_not_end_is_not_listened_to():
+    class Endless(Collector):
+        async def take(self, request):
+            answer = web.StreamResponse()
+            await answer.prepare(request)
+            while True:
+                await answer.write(b"x" * 65_536)
+
+    async with running(Endless()) as address, exporting(address) as (exporter, counts):
+        record(exporter, 1)
+        await until(lambda: sum(counts.values()))
+        assert counts == {"sent": 1, "dropped": 0}
+
+
 async def test_a_dead_collector_bounds_the_queue_and_recording_stays_cheap():
     async with exporting(f"http://127.0.0.1:{unused_port()}") as (exporter, counts):
         record(exporter, 1)

@@ -4,7 +4,8 @@ import msgspec
 import pytest
 
 from chiasm.errors import InvalidSettingError
-from chiasm.reporting.comparison import compare, mann_whitney, read_report
+from chiasm.reporting.cells import _MIN_REQUESTS, _PER_OPEN, Plan
+from chiasm.reporting.comparison import _MIN_VALUES, compare, mann_whitney, read_report
 from chiasm.settings import resolve
 from tests.unit.reporting.reports import refusal, report, values
 
@@ -41,6 +42,19 @@ def test_failures_openings_and_what_is_no_longer_refused_are_findings():
     assert taken.findings == ("Not refused any more: a file",)
     closed = resolve(environment={}, overrides=["gateway.api_keys=['key']"]).settings
     assert any("callers need no key" in text for text in compare(report(settings=closed), report(), 0.1).findings)
+
+
+def test_failures_that_become_many_are_a_finding_where_there_were_a_few():
+    (text, *_) = compare(report(failed=2), report(failed=20), 0.1).findings
+    assert text.endswith("20 of 40 requests failed, before 5%")
+    assert not compare(report(failed=10), report(failed=12), 0.1).findings
+
+
+def test_a_slow_server_has_values_enough_to_be_compared():
+    fewest = [1.0 + 0.01 * number for number in range(min(_MIN_REQUESTS, _PER_OPEN))]
+    assert len(fewest) >= _MIN_VALUES
+    num_comparisons = 3 * (len(Plan().stage_classes(takes_images=True)) + len(Plan().concurrency) + 2)
+    assert mann_whitney(fewest, [2 * one for one in fewest]) < 0.05 / num_comparisons
 
 
 def test_another_load_is_not_compared():

@@ -3,6 +3,7 @@
 import re
 from html.parser import HTMLParser
 
+import msgspec
 import pytest
 
 from chiasm.reporting.blocks import Lines, value
@@ -79,6 +80,22 @@ def test_nothing_of_it_comes_from_elsewhere(page):
 def test_names_and_messages_become_text(page):
     assert "tiny <vlm>" not in page
     assert "not served &lt;here&gt;" in page
+
+
+def test_what_was_not_measured_alone_is_not_called_so():
+    made = report()
+    some = msgspec.structs.replace(made, concurrency=made.concurrency[1:])
+    shown = html_page("Report", sections_of(some)[:1])
+    assert "alone" in html_page("Report", sections_of(made)[:1])
+    assert "alone" not in shown
+    assert "2 open" in shown
+
+
+def test_names_and_messages_break_no_markdown_table():
+    odd = msgspec.structs.replace(refusal(code=None), message="one\n| two <script> |")
+    text = markdown_page("a\n<b>", sections_of(report(refusals=(odd,))))
+    assert "| one \\| two &lt;script> \\| |" in text
+    assert text.startswith("# a &lt;b>\n")
 
 
 def test_what_was_taken_is_marked():
