@@ -22,6 +22,7 @@ def verdict_lines(verdict: "MediaVerdict") -> "Iterator[str]":
         yield ", ".join(_video_words(verdict.video))
     if verdict.audio is not None:
         yield ", ".join(_audio_words(verdict.audio))
+        yield "no model that is served here takes audio: in a request it is refused all the same"
     if facts is not None:
         yield "limits: " + ", ".join(map(_limit_words, verdict.limits))
         yield f"sha256 {facts.identity}"

@@ -175,7 +175,7 @@ def _head(source: str) -> bytes | None:
     try:
         if source.startswith("data:"):
             return pybase64.b64decode(source.partition(",")[2][:_SNIFF_CHARS])
-        if _URL.match(source) is None:
+        if _URL.match(source) is None and Path(source).is_file():  # a pipe would have nothing to say, and wait
             with Path(source).open("rb") as file:
                 return file.read(SNIFF_BYTES)
     except (OSError, ValueError):

@@ -47,6 +47,8 @@ def media_tokens(
     Raises `MediaError`.
     """
     try:
+        if file.exists() and not file.is_file():  # a pipe would be waited for
+            raise MediaFetchError(f"{file} is no regular file", hint="Give the path of a picture or video")
         with file.open("rb") as opened:
             is_video = sniff_video(opened.read(SNIFF_BYTES)) is not None
     except OSError as error:

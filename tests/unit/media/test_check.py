@@ -1,4 +1,5 @@
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -102,6 +103,13 @@ async def test_url_policy_applies_and_secrets_are_not_repeated(source, shown):
     assert verdict.source == shown
     assert not verdict.is_accepted
     assert "secret" not in verdict.refusal.cause
+
+
+@pytest.mark.timeout(10)
+async def test_a_pipe_that_nobody_writes_to_is_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    verdict = await check_media(str(tmp_path / "pipe"), MediaSettings())
+    assert verdict.refusal.cause == "There is no readable regular file at this path"
 
 
 async def test_a_path_may_lie_anywhere_and_a_file_url_may_not(folder):
@@ -215,7 +223,8 @@ class TestCommand:
         lines = done.stdout.splitlines()
         assert lines[1].startswith("  h264 in matroska, 96x64, 12 frames in 0.50 s, 4 of them looked at, ")
         assert lines[5].startswith("  pcm_s16le in wav, 16000 samples/s, 1 channel, 1.00 s, 32044 bytes, decoded in ")
-        assert lines[6] == (
+        assert lines[6] == "  no model that is served here takes audio: in a request it is refused all the same"
+        assert lines[7] == (
             "  limits: max_item_bytes 32044 of 2.09715e+07, max_audio_s 1 of 1200, max_audio_channels 1 of 8"
         )
         assert run(folder / "clip.bin", "--as", "image").exit_code == 1

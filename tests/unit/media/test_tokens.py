@@ -1,11 +1,12 @@
 import json
+import os
 
 import pytest
 import typer
 from typer.testing import CliRunner
 
 from chiasm.cli.tokens import tokens
-from chiasm.errors import MediaError
+from chiasm.errors import MediaError, MediaFetchError
 from chiasm.media.prepare.qwen2_vl import Qwen2VLPreparer
 from chiasm.media.tokens import media_tokens
 from chiasm.settings import MediaSettings
@@ -115,6 +116,13 @@ class TestCommand:
         result = run("--model", tmp_path, tmp_path / "a.png")
         assert result.exit_code == 2
         assert "takes no pictures" in result.stderr
+
+
+@pytest.mark.timeout(10)
+def test_a_pipe_is_not_waited_for(tmp_path, preparer):
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(MediaFetchError, match="no regular file"):
+        media_tokens(tmp_path / "pipe", preparer, MediaSettings())
 
 
 def test_a_file_that_cannot_be_read(tmp_path, preparer):

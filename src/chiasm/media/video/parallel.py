@@ -47,6 +47,8 @@ def in_order(
     finally:
         for worker in workers:
             worker.stop()
+        for worker in workers:
+            worker.join()
 
 
 class _Worker(Generic[T]):
@@ -72,6 +74,8 @@ class _Worker(Generic[T]):
 
     def stop(self) -> None:
         self._is_stopped.set()
+
+    def join(self) -> None:
         self._thread.join(_END_TIMEOUT_S)
 
     def _run(self, decode: Decode[T], parts: Sequence[Sequence[int]]) -> None:

@@ -57,7 +57,7 @@ POOLING_POLICY: FieldPolicy = {
     "padding": Refused((None, "do_not_pad"), "Inputs are never padded"),
     "embed_dtype": Refused((None, "float32"), "Vectors are float32"),
     "endianness": Refused((None, "native", "little"), "Vectors are little-endian"),
-    "cache_salt": Refused((None,), "Nothing of an input is kept"),
+    "cache_salt": Refused((None,), "Cache scopes follow the API key"),
     "mm_processor_kwargs": Refused((None, {}), "The model's own settings are used"),
     "messages": Refused((None,), "Send the text as input"),
 }

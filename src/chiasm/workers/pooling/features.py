@@ -33,7 +33,7 @@ Encode = Callable[[Picture, StageClock, int], Awaitable[Array]]
 class Found:
     """Features of a request's distinct pictures by identity, and what became of those that cannot be used.
 
-    `num_cached` were there already or under way; `num_computed_tokens` are those of the others.
+    `num_cached` were there already; `num_computed_tokens` are those of the others, made now or under way.
     """
 
     features: Mapping[str, Feature]

@@ -103,6 +103,23 @@ def test_closing_ends_the_threads_and_a_failure_comes_in_its_place():
     assert num_threads_left() == 0
 
 
+def test_closing_ends_all_threads_at_once():
+    together, met = threading.Barrier(3), []
+
+    def decode(parts):
+        try:
+            while True:
+                yield 0
+        finally:
+            met.append(together.wait(5) >= 0)
+
+    found = in_order(decode, [[0] * 1000] * 3, frame_bytes=2**26, num_threads=3)
+    next(found)
+    found.close()
+    assert met == [True] * 3
+    assert num_threads_left() == 0
+
+
 def test_a_thread_that_says_nothing_more_is_no_endless_wait():
     with pytest.raises(RuntimeError, match="ended without a word"):
         list(in_order(lambda parts: iter(()), [[1], [2]], 1, 2))
