@@ -6,6 +6,7 @@ import json
 from hypothesis import strategies as st
 
 from chiasm.observability.receipt import Span
+from chiasm.protocol.adapters import AdapterRef
 from chiasm.protocol.generation import (
     ChatPrompt,
     ChoiceFinished,
@@ -146,6 +147,14 @@ def _prompts(num_items):
     )
 
 
+ADAPTER = st.builds(
+    AdapterRef,
+    name=st.from_regex(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", fullmatch=True),
+    revision=st.from_regex(r"[0-9a-f]{32}", fullmatch=True),
+    directory=TEXT,
+)
+
+
 @st.composite
 def generate_requests(draw):
     items = tuple(draw(st.lists(ITEM, max_size=4)))
@@ -159,6 +168,7 @@ def generate_requests(draw):
         kv=draw(st.none() | KV),
         cache_salt=draw(SALT),
         timeout_s=draw(SECONDS),
+        adapter=draw(st.none() | ADAPTER),
     )
 
 
