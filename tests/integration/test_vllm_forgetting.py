@@ -4,12 +4,15 @@ import asyncio
 import json
 
 import pytest
+from msgspec.structs import replace
 
-from chiasm.errors import ChiasmError, EngineError, UnsupportedFeatureError
+from chiasm.errors import ChiasmError, DeadlineExceededError, EngineDeadError, EngineError, UnsupportedFeatureError
 from chiasm.protocol.deletion import Deleted, Deletion, Forgetful
+from chiasm.routing.vllm.worker import VllmOptions, VllmWorker
 from tests.integration.test_vllm_worker import COUNTS, END, WORD, connected, events
-from tests.unit.routing.vllm.served import chat, picture
+from tests.unit.routing.vllm.served import chat, model, picture
 
+OPTIONS = VllmOptions(name="other", roles=("encode", "prefill", "decode"))
 EVERYBODYS = Deletion(identity=picture().identity)
 NOT_FOUND = json.dumps({"error": {"message": "Not Found", "type": "NotFoundError", "param": None, "code": 404}})
 
@@ -102,3 +105,92 @@ async def test_what_is_under_way_ends_first(tmp_path, deletion, waits):
         assert forgetting.done() != waits
         await answer.aclose()
         await forgetting
+
+
+async def reached(script, path):
+    async with asyncio.timeout(5):
+        while path not in called(script):  # noqa: ASYNC110 - a script tells nobody
+            await asyncio.sleep(0.005)
+
+
+async def test_deletions_have_a_server_rest_one_after_the_other_also_those_of_its_other_engines(tmp_path):
+    """One that ended another's rest would have it wait for a server that never comes to rest."""
+    turn = asyncio.Lock()
+    async with connected(tmp_path, turn=turn) as (script, worker):
+        other = await VllmWorker.connect(f"unix:{tmp_path / 'v.sock'}", model(), replace(OPTIONS, turn=turn))
+        answers(script)
+        script.gates["/pause?mode=wait"] = gate = asyncio.Event()
+        both = asyncio.gather(worker.forget(EVERYBODYS, 5), other.forget(EVERYBODYS, 5))
+        await reached(script, "/pause?mode=wait")
+        await asyncio.sleep(0.05)
+        assert called(script) == ["/pause?mode=wait"]
+        gate.set()
+        await both
+        assert called(script) == ["/pause?mode=wait", "/resume"] * 2
+        await other.aclose()
+
+
+async def test_a_server_goes_on_however_resuming_fails_at_first(tmp_path):
+    async with connected(tmp_path) as (script, worker):
+        answers(script, resume=(500, "{}"))
+        script.gates["/resume"] = gate = asyncio.Event()
+        forgetting = asyncio.create_task(worker.forget(EVERYBODYS, 5))
+        await reached(script, "/resume")
+        gate.set()
+        await asyncio.sleep(0.05)
+        answers(script)
+        assert await forgetting == (Deleted(worker="w"),)
+        assert called(script) == ["/resume"]
+
+
+async def test_a_server_that_cannot_be_resumed_is_unhealthy_until_it_is(tmp_path):
+    async with connected(tmp_path) as (script, worker):
+        answers(script, resume=(500, "{}"))
+        with pytest.raises(ChiasmError):
+            await worker.forget(EVERYBODYS, 5)
+        with pytest.raises(EngineDeadError):
+            await worker.refresh()
+        assert not worker.stats().is_healthy
+        answers(script)
+        assert (await worker.refresh()).is_healthy
+        assert called(script) == ["/health", "/resume", "/metrics"]
+        await worker.refresh()
+        assert called(script).count("/resume") == 1
+
+
+async def test_who_gives_up_leaves_no_server_at_rest(tmp_path):
+    """The call for rest must have come first: one that is overtaken by its end lasts for good."""
+    async with connected(tmp_path) as (script, worker):
+        answers(script)
+        script.gates["/pause?mode=wait"] = gate = asyncio.Event()
+        forgetting = asyncio.create_task(worker.forget(EVERYBODYS, 5))
+        await reached(script, "/pause?mode=wait")
+        forgetting.cancel()
+        await asyncio.sleep(0.05)
+        assert "/resume" not in called(script)
+        gate.set()
+        await reached(script, "/resume")
+
+
+async def test_a_server_is_not_put_to_rest_when_there_is_no_time_left_for_it(tmp_path):
+    async with connected(tmp_path) as (script, worker):
+        answers(script)
+        script.answers["/v1/chat/completions"] = (200, events(WORD, END, COUNTS))
+        answer = worker.generate(chat(0, items=(picture(),), stream=True))
+        await anext(answer)
+        script.heads.clear()
+        with pytest.raises(DeadlineExceededError, match="not ended in time"):
+            await worker.forget(EVERYBODYS, 1.1)
+        assert not called(script)
+        await answer.aclose()
+
+
+async def test_a_gateway_that_ends_during_a_deletion_has_the_server_go_on(tmp_path):
+    async with connected(tmp_path) as (script, worker):
+        answers(script)
+        script.gates["/pause?mode=wait"] = asyncio.Event()
+        forgetting = asyncio.create_task(worker.forget(EVERYBODYS, 5))
+        await reached(script, "/pause?mode=wait")
+        await worker.aclose()
+        assert called(script)[-1] == "/resume"
+        await asyncio.wait([forgetting])

@@ -20,7 +20,12 @@ from chiasm.protocol.worker import EncodeRequest
 from chiasm.routing.vllm.worker import VllmOptions, VllmWorker
 from tests.unit.routing.vllm.served import chat, model, picture
 
-MODELS = {"data": [{"id": "adapter", "parent": "base", "max_model_len": None}, {"id": "base", "parent": None, "max_model_len": 512}]}
+MODELS = {
+    "data": [
+        {"id": "adapter", "parent": "base", "max_model_len": None},
+        {"id": "base", "parent": None, "max_model_len": 512},
+    ]
+}
 METRICS = 'vllm:num_requests_running{engine="0"} 2.0\nvllm:num_requests_running{engine="1"} 7.0\n'
 ROLE = {"choices": [{"index": 0, "delta": {"role": "assistant", "content": ""}, "finish_reason": None}]}
 WORD = {"choices": [{"index": 0, "delta": {"content": "red"}, "finish_reason": None, "token_ids": [7]}]}
@@ -45,12 +50,15 @@ class Script:
             "/metrics": (200, METRICS),
         }
         self.heads = []
+        self.gates = {}  # what an answer waits for, by path
 
     async def serve(self, reader, writer):
         while head := (await reader.readuntil(b"\r\n\r\n")).decode() if not reader.at_eof() else "":
             self.heads.append(head)
             length = next(int(line[16:]) for line in head.split("\r\n") if line.startswith("Content-Length: "))
             await reader.readexactly(length)
+            if gate := self.gates.get(head.split(" ")[1]):
+                await gate.wait()
             status, body = self.answers[head.split(" ")[1]]
             data = body if isinstance(body, bytes) else body.encode()
             writer.write(b"HTTP/1.1 %d x\r\nContent-Length: %d\r\n\r\n" % (status, len(data)) + data)

@@ -1,5 +1,6 @@
 """A fleet of vLLM servers: started here, or found where they run."""
 
+import asyncio
 import os
 import secrets
 import shutil
@@ -159,6 +160,7 @@ class VllmCrew:
         ranks = self._num_ranks(listed, spec)
         hands_over = hands_embeddings_over(roles, self._settings, takes_images=self.model.takes_images)
         workers: list[tuple[str, Worker]] = []
+        turn = asyncio.Lock()
         try:
             for rank in range(ranks):
                 called = name if rank == 0 else f"{name}.{rank}"
@@ -176,6 +178,7 @@ class VllmCrew:
                     loads_adapters=bool(self._settings.adapters.roots),
                     server=name if ranks > 1 else "",
                     ec_connector=self._settings.vllm.ec_connector if hands_over else "",
+                    turn=turn,
                 )
                 workers.append((called, await VllmWorker.connect(address, self.model, options)))
         except BaseException:

@@ -6,12 +6,12 @@ its development mode: servers that Chiasm starts have it, on sockets that nobody
 
 import asyncio
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import msgspec
 
-from chiasm.errors import ChiasmError, DeadlineExceededError, EngineError, UnsupportedFeatureError
+from chiasm.errors import ChiasmError, DeadlineExceededError, EngineError, ModelNotFoundError, UnsupportedFeatureError
 from chiasm.protocol.deletion import Deleted, Deletion
 from chiasm.protocol.generation import GenerateRequest
 from chiasm.protocol.wire.requests import WireRequest
@@ -19,6 +19,10 @@ from chiasm.protocol.worker import EncodeRequest, Role
 from chiasm.routing.remote.connection import WorkerConnection
 
 _RESUME_TIMEOUT_S = 10.0
+_RESUME_PAUSE_S = 0.2
+_NUM_RESUMES = 3
+_LEAST_REST_S = 1.0
+"""A call for rest that is given up sooner may be overtaken by the one that ends it; the server would rest for good."""
 _NOT_FOUND = ("no such", "not found")
 
 
@@ -27,11 +31,29 @@ class _Results(msgspec.Struct):
 
 
 class Forgetting:
-    """One server's. Lives on one event loop."""
+    """One engine's. Lives on one event loop."""
 
-    def __init__(self, connection: WorkerConnection, model: str, roles: Sequence[Role], ec_connector: str) -> None:
-        """Take the server's connection and served name; `ec_connector` is by which embeddings come and go, or empty."""
+    def __init__(
+        self,
+        connection: WorkerConnection,
+        model: str,
+        roles: Sequence[Role],
+        ec_connector: str,
+        turn: asyncio.Lock,
+    ) -> None:
+        """Take what deletions need to know.
+
+        Args:
+            connection: To the server.
+            model: Its served name.
+            roles: The engine's.
+            ec_connector: By which embeddings come and go; empty: by none.
+            turn: Held while the server rests; all engines of a server share it.
+        """
         self._connection = connection
+        self._turn = turn
+        self._is_at_rest = False
+        self._clearing: asyncio.Task[list[Mapping[str, Any]]] | None = None
         self._model = model
         self._takes_prompts = "prefill" in roles
         self._ec_connector = ec_connector
@@ -60,27 +82,60 @@ class Forgetting:
             return Deleted(worker=worker)  # keys and values of vLLM's own connectors end by themselves
         if self._ec_connector not in ("", "chiasm"):
             raise UnsupportedFeatureError(f"Embeddings of vLLM's '{self._ec_connector}' connector cannot be deleted")
-        for ended in [ended for ended, request in self._open.items() if _may_leave(deletion, request)]:
-            await ended.wait()
-        try:
-            await self._call("/pause?mode=wait", {}, timeout_s)
-            answers = await self._told("chiasm_forget", timeout_s)
-        finally:
-            await self._resume()
+        deadline_s = asyncio.get_running_loop().time() + timeout_s
+        await self._take_turn(deletion, deadline_s - _LEAST_REST_S)
+        self._clearing = asyncio.create_task(self._cleared(deadline_s))
+        self._clearing.add_done_callback(lambda _: self._turn.release())
+        answers = await asyncio.shield(self._clearing)  # who gives up does not leave a server behind that rests
         if self._ec_connector and self._takes_prompts:
-            await self._until_forgotten(timeout_s)
+            await self._until_forgotten(_left_s(deadline_s))
         return Deleted(worker=worker, num_offers=sum(int(one.get("num_offers", 0)) for one in answers))
 
+    async def wake(self) -> None:
+        """End a rest that a deletion could not end: the server would take requests and answer none."""
+        if not self._turn.locked():
+            await self._resume()
+
+    async def aclose(self) -> None:
+        """Give up a deletion; the server is told to go on."""
+        if self._clearing is not None:
+            self._clearing.cancel()
+            await asyncio.wait([self._clearing], timeout=_RESUME_TIMEOUT_S)
+
+    async def _take_turn(self, deletion: Deletion, deadline_s: float) -> None:
+        """Wait for requests that the deletion covers, then for other deletions; afterwards the turn is held."""
+        try:
+            async with asyncio.timeout_at(deadline_s):
+                for ended in [ended for ended, request in self._open.items() if _may_leave(deletion, request)]:
+                    await ended.wait()
+                await self._turn.acquire()
+        except TimeoutError:
+            raise DeadlineExceededError(
+                "Requests that the deletion covers, or another deletion, have not ended in time", hint="Repeat this"
+            ) from None
+
+    async def _cleared(self, deadline_s: float) -> list[Mapping[str, Any]]:
+        """What the server's processes said while it was at rest."""
+        self._is_at_rest = True
+        try:
+            await self._call("/pause?mode=wait", {}, _left_s(deadline_s))
+            return await self._told("chiasm_forget", _left_s(deadline_s))
+        finally:
+            await self._resume()
+
     async def _resume(self) -> None:
-        """A server that stays at rest would take requests and answer none: more than one try."""
-        for is_last in (False, False, True):
+        """More than one try, however the first ones fail."""
+        num_left = _NUM_RESUMES
+        while self._is_at_rest:
+            num_left -= 1
             try:
-                await self._call("/resume", {}, _RESUME_TIMEOUT_S)
-            except DeadlineExceededError:
-                if is_last:
+                with suppress(UnsupportedFeatureError):  # then it cannot be brought to rest either
+                    await self._call("/resume", {}, _RESUME_TIMEOUT_S)
+                self._is_at_rest = False
+            except ChiasmError:
+                if not num_left:
                     raise
-            else:
-                return
+                await asyncio.sleep(_RESUME_PAUSE_S)
 
     async def _until_forgotten(self, timeout_s: float) -> None:
         """A consumer's scheduler forgets with its next step, so that it gets one."""
@@ -106,12 +161,16 @@ class Forgetting:
             async with self._connection.post(call, timeout_s) as channel:
                 return await self._connection.whole(channel)
         except ChiasmError as error:
-            if error.message.strip().lower() in _NOT_FOUND:
+            if isinstance(error, ModelNotFoundError) or error.message.strip().lower() in _NOT_FOUND:
                 raise UnsupportedFeatureError(
                     "The vLLM server cannot be told to forget",
                     hint="Start it with VLLM_SERVER_DEV_MODE=1 where nobody but Chiasm reaches it",
                 ) from error
             raise
+
+
+def _left_s(deadline_s: float) -> float:
+    return deadline_s - asyncio.get_running_loop().time()
 
 
 def _may_leave(deletion: Deletion, request: GenerateRequest | EncodeRequest) -> bool:

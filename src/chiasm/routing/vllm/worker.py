@@ -77,6 +77,7 @@ class VllmOptions(msgspec.Struct, frozen=True, kw_only=True):
         loads_adapters: Whether it takes further ones while it runs.
         ec_connector: By which embeddings come or go; empty: by none.
         server: The server that other ranks are engines of, too; empty: there are none.
+        turn: Held while a deletion has the server rest; its ranks share it.
     """
 
     name: str
@@ -92,6 +93,7 @@ class VllmOptions(msgspec.Struct, frozen=True, kw_only=True):
     loads_adapters: bool = False
     server: str = ""
     ec_connector: str = ""
+    turn: asyncio.Lock = msgspec.field(default_factory=asyncio.Lock)
 
 
 class VllmWorker:
@@ -112,7 +114,7 @@ class VllmWorker:
         self._stats_due_s = 0.0
         self._num_open = 0
         self._loras: set[str] = set()  # revisions that the server has
-        self._forgetting = Forgetting(connection, served.id, options.roles, options.ec_connector)
+        self._forgetting = Forgetting(connection, served.id, options.roles, options.ec_connector, options.turn)
         self._info = WorkerInfo(
             name=options.name,
             model=model.name,
@@ -175,6 +177,7 @@ class VllmWorker:
         now_s = asyncio.get_running_loop().time()
         try:
             await self._connection.get("/health", timeout_s)
+            await self._forgetting.wake()
             if now_s >= self._stats_due_s:
                 page = (await self._connection.get("/metrics", timeout_s)).decode(errors="replace")
                 self._stats = self._read(page)
@@ -267,6 +270,7 @@ class VllmWorker:
     async def aclose(self) -> None:
         """Let go of the server, which lives on; requests still open end with `EngineDeadError`."""
         self._stats = msgspec.structs.replace(self._stats, is_healthy=False)
+        await self._forgetting.aclose()
         await self._connection.aclose()
 
     async def _answers(self, channel: Channel, *, is_stream: bool) -> AsyncGenerator[Answer, None]:
