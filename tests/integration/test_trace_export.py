@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from chiasm.advisor.receipts import collect
+from chiasm.advisor.receipts import Collected, collect
 from chiasm.bench.target import parse_target
 from chiasm.errors import EngineError, InvalidSettingError
 from chiasm.simulator.traces.lines import TracePicture
@@ -27,18 +27,35 @@ async def test_what_was_served_is_in_it_and_what_was_said_is_not(tmp_path):
                 writer.write(body)
                 await read_response(reader)
         target = parse_target(f"http://127.0.0.1:{server.port}")
-        found = await collect(target, is_admin=False, for_s=0.0)
-    found.save(tmp_path / "trace.jsonl")
+        found = Collected()
+        await collect(target, found, is_admin=False, for_s=0.0)
+    (tmp_path / "trace.jsonl").write_bytes(found.lines())
     requests = read_requests(tmp_path / "trace.jsonl", TracePicture())
     assert [len(one.pictures) for one in requests] == [0, 1]
     assert b"a b" not in (tmp_path / "trace.jsonl").read_bytes()
+
+
+async def test_what_came_before_the_server_ended_is_kept():
+    found, seen = Collected(), asyncio.Event()
+    async with running() as server:
+        async with connected(server) as (reader, writer):
+            writer.write(ask())
+            await read_response(reader)
+        target = parse_target(f"http://127.0.0.1:{server.port}")
+        going_on = asyncio.create_task(
+            collect(target, found, is_admin=False, for_s=60.0, on_seen=lambda *_: seen.set())
+        )
+        await asyncio.wait_for(seen.wait(), 30.0)
+    with pytest.raises(EngineError):
+        await asyncio.wait_for(going_on, 60.0)
+    assert len(found) == 1
 
 
 async def test_a_key_that_opens_nothing_is_told_so():
     async with running(api_keys=("key-that-is-long-enough",)) as server:
         target = parse_target(f"http://127.0.0.1:{server.port}", "another-key-that-is-wrong")
         with pytest.raises(InvalidSettingError, match="does not open receipts"):
-            await collect(target, is_admin=False, for_s=0.0)
+            await collect(target, Collected(), is_admin=False, for_s=0.0)
 
 
 async def test_a_server_that_is_none_is_no_endless_answer():
@@ -55,5 +72,5 @@ async def test_a_server_that_is_none_is_no_endless_answer():
     server = await asyncio.start_server(endless, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
     with pytest.raises(EngineError, match="not with receipts"):
-        await collect(parse_target(f"http://127.0.0.1:{port}"), is_admin=False, for_s=0.0)
+        await collect(parse_target(f"http://127.0.0.1:{port}"), Collected(), is_admin=False, for_s=0.0)
     server.close()

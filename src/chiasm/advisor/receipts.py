@@ -3,7 +3,6 @@
 import asyncio
 import time
 from collections.abc import Callable, Iterable
-from pathlib import Path
 
 import aiohttp
 import msgspec
@@ -63,18 +62,19 @@ class Collected:
         if len(self._lines) + len(self._skipped) > MAX_REQUESTS:
             raise InvalidSettingError(f"More than {MAX_REQUESTS} requests were seen", hint="Export a shorter time.")
 
-    def save(self, path: Path) -> None:
-        """Write the trace, in the order of arrival, the first request at 0."""
+    def lines(self) -> bytes:
+        """The trace's file, in the order of arrival, the first request at 0."""
         lines = sorted(self._lines.values(), key=lambda one: one.at_s)
         zero_s = lines[0].at_s if lines else 0.0
         encode = msgspec.json.Encoder().encode
         shifted = (msgspec.structs.replace(one, at_s=round(one.at_s - zero_s, 6)) for one in lines)
-        path.write_bytes(b"".join(encode(one) + b"\n" for one in shifted))
+        return b"".join(encode(one) + b"\n" for one in shifted)
 
 
 def line_of(receipt: Receipt) -> ChiasmLine | None:
     """What a trace says of a request; None where its receipt does not tell."""
-    if not receipt.num_prompt_tokens or not receipt.num_output_tokens or not receipt.came_unix_s:
+    sizes = (receipt.num_prompt_tokens, receipt.num_output_tokens, receipt.came_unix_s)
+    if receipt.outcome != "finished" or not all(sizes):
         return None
     total = sum(one.num_pixels for one in receipt.media)
     each = receipt.num_visual_tokens / total if total else 0.0
@@ -92,12 +92,18 @@ def line_of(receipt: Receipt) -> ChiasmLine | None:
 
 
 async def collect(
-    target: Target, *, is_admin: bool, for_s: float, on_seen: Callable[[int, float], None] = lambda *_: None
-) -> Collected:
+    target: Target,
+    found: Collected,
+    *,
+    is_admin: bool,
+    for_s: float,
+    on_seen: Callable[[int, float], None] = lambda *_: None,
+) -> None:
     """Read a gateway's receipts, once or again and again for a time.
 
     Args:
         target: The gateway, with its key.
+        found: Gets them, also those before an error.
         is_admin: Ask for all tenants' receipts, which takes a key with the scope admin; else those of the key's own.
         for_s: How long to go on, since a gateway keeps only so many; 0 reads once.
         on_seen: Told how many there are, and after how many seconds.
@@ -106,7 +112,7 @@ async def collect(
         EngineError: The gateway does not answer, or not with receipts.
         InvalidSettingError: The key does not open them, or there are too many.
     """
-    found, started_s = Collected(), time.monotonic()
+    started_s = time.monotonic()
     headers = dict(line.split(": ", 1) for line in target.headers.decode().splitlines())
     timeout = aiohttp.ClientTimeout(total=_TIMEOUT_S)
     async with aiohttp.ClientSession(headers=headers, timeout=timeout) as session:
@@ -116,7 +122,7 @@ async def collect(
             elapsed_s = time.monotonic() - started_s
             on_seen(len(found), elapsed_s)
             if elapsed_s >= for_s:
-                return found
+                return
             await asyncio.sleep(min(_POLL_S, for_s - elapsed_s))
 
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from chiasm.cli.files import check_folders, write_file
 from chiasm.cli.options import Json
 from chiasm.cli.printing import print_json
 from chiasm.cli.workload import (
@@ -93,6 +94,7 @@ def advise(  # noqa: PLR0913 - one parameter is one option
     """
     from chiasm.advisor.question import Question
 
+    check_folders(markdown, html)
     seen = trace_of(trace, num_pixels=pixels, visual_tokens=visual_tokens, speed=speed)
     traffic = (
         seen.likeness
@@ -124,11 +126,11 @@ def advise(  # noqa: PLR0913 - one parameter is one option
     if markdown is not None:
         from chiasm.advisor.page import markdown_of
 
-        markdown.write_text(markdown_of(question, advice))
+        write_file(markdown, markdown_of(question, advice))
     if html is not None:
         from chiasm.advisor.html import html_of
 
-        html.write_text(html_of(question, advice))
+        write_file(html, html_of(question, advice))
     if json:
         print_json(advice)
     else:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from chiasm.cli.files import check_folders
 from chiasm.cli.options import Json
 from chiasm.cli.printing import print_json
 
@@ -42,6 +43,7 @@ def profile(  # noqa: PLR0913 - one parameter is one option
     """
     from chiasm.simulator.calibration import save_calibration
 
+    check_folders(out)
     limits = {"max_running": max_running, "media_threads": media_threads, "kv_tokens": kv_tokens}
     found = asyncio.run(_profiled(server, api_key, repeats, limits))
     save_calibration(found.calibration, out)

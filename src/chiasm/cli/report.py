@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from chiasm.cli.files import check_folders, write_file
 from chiasm.cli.options import Json
 from chiasm.cli.printing import FAILURE, print_json
 
@@ -68,8 +69,7 @@ def report(  # noqa: PLR0913 - each argument is an option
     for path in outputs:
         if path.suffix not in _FORMS:
             raise InvalidSettingError(f"'{path.name}' is none of {', '.join(_FORMS)}", hint="--output report.html")
-        if not path.absolute().parent.is_dir():
-            raise InvalidSettingError(f"There is no folder for '{path}'", hint="Make it first")
+    check_folders(*outputs)
     plan = Plan(
         seconds_per_cell=seconds,
         concurrency=_counts(concurrency, "--concurrency", 1),
@@ -126,7 +126,6 @@ async def _made(url: str, api_key: str | None, plan: "Plan") -> "Report":
 def _write(path: Path, made: "Report", comparison: "Comparison | None") -> None:
     import msgspec
 
-    from chiasm.errors import InvalidSettingError
     from chiasm.reporting.markdown import markdown_page
     from chiasm.reporting.page import html_page
     from chiasm.reporting.sections import sections_of
@@ -137,10 +136,7 @@ def _write(path: Path, made: "Report", comparison: "Comparison | None") -> None:
     else:
         page = html_page if path.suffix == ".html" else markdown_page
         text = page(title, sections_of(made, comparison))
-    try:
-        path.write_text(text, "utf-8")
-    except OSError as error:
-        raise InvalidSettingError(f"'{path}' cannot be written: {error.strerror}") from error
+    write_file(path, text)
 
 
 def _tell(outputs: list[Path], comparison: "Comparison | None") -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from chiasm.cli.files import check_folders, write_file
 from chiasm.cli.options import Json
 from chiasm.cli.printing import print_json
 from chiasm.cli.workload import (
@@ -115,6 +116,7 @@ def simulate(  # noqa: PLR0913 - one parameter is one option
     from chiasm.simulator.timeline import Timeline
 
     logging.getLogger("chiasm.routing").setLevel(logging.ERROR)  # that simulated workers die is no warning
+    check_folders(timeline, html, markdown)
     costs = calibration_of(calibration)
     seen = trace_of(trace, num_pixels=pixels, visual_tokens=visual_tokens, speed=speed)
     traffic = (
@@ -164,9 +166,9 @@ def _write(
 
     notes = [f"Stage costs: {source}."] if source else []
     if html is not None:
-        html.write_text(html_of(summaries, objective, notes))
+        write_file(html, html_of(summaries, objective, notes))
     if markdown is not None:
-        markdown.write_text(markdown_of(summaries, notes))
+        write_file(markdown, markdown_of(summaries, notes))
 
 
 def _changes(up_s: float, down_s: float, max_encoders: int, queue_ms: float, seed: int) -> "Changes":
@@ -196,6 +198,7 @@ def _with_progress(found: "Iterator[Summary]", names: list[str]) -> "Iterator[Su
 
 def _print(summaries: "list[Summary]") -> None:
     from rich.console import Console
+    from rich.markup import escape
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False)
@@ -211,7 +214,7 @@ def _print(summaries: "list[Summary]") -> None:
         ways = ", ".join(f"{path} {count}" for path, count in summary.paths.items())
         for row, one in enumerate(summary.classes):
             table.add_row(
-                *("", one.name) if row else (summary.cluster, one.name),
+                *("" if row else summary.cluster, escape(one.name)),
                 *_figures(one),
                 *("", "") if row else (state, ways),
             )

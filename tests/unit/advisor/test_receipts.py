@@ -21,7 +21,9 @@ def test_visual_tokens_are_shared_out_by_pixels():
     assert (line.text_tokens, line.output_tokens, line.request_class) == (10, 7, "images")
 
 
-@pytest.mark.parametrize("fields", [{"num_output_tokens": 0}, {"num_prompt_tokens": 0}])
+@pytest.mark.parametrize(
+    "fields", [{"num_output_tokens": 0}, {"num_prompt_tokens": 0}, {"outcome": "deadline_exceeded"}]
+)
 def test_what_says_nothing_of_its_size_is_left_out(fields):
     assert line_of(receipt(**fields)) is None
 
@@ -32,15 +34,14 @@ def test_each_request_is_written_once_and_read_back(tmp_path):
     for _ in range(2):
         found.add([later, sooner, receipt("failed", num_output_tokens=0)])
     assert (len(found), found.num_skipped) == (2, 1)
-    found.save(tmp_path / "trace.jsonl")
+    (tmp_path / "trace.jsonl").write_bytes(found.lines())
     assert [one.at_s for one in read_requests(tmp_path / "trace.jsonl", TracePicture())] == [0.0, 5.5]
 
 
-def test_a_trace_has_nothing_but_sizes_times_and_keys(tmp_path):
+def test_a_trace_has_nothing_but_sizes_times_and_keys():
     found = Collected()
     found.add([receipt("secret-id", model="secret-model", media=(MediaSize("k", 4),), num_visual_tokens=4)])
-    found.save(tmp_path / "trace.jsonl")
-    (line,) = (tmp_path / "trace.jsonl").read_bytes().splitlines()
+    (line,) = found.lines().splitlines()
     assert set(msgspec.json.decode(line)) == {"at_s", "class", "text_tokens", "output_tokens", "pictures"}
     assert b"secret" not in line
 

@@ -1,6 +1,8 @@
 """`chiasm simulate` and `chiasm advise` on the command line."""
 
 import json
+import subprocess
+import sys
 
 import pytest
 from typer.testing import CliRunner
@@ -30,6 +32,32 @@ def run(*arguments):
         raise result.exception
     assert result.exit_code == 0, result.output
     return result.output
+
+
+def test_where_a_file_cannot_be_written_is_said_before_the_work(costs, tmp_path, monkeypatch):
+    monkeypatch.setattr("chiasm.simulator.compare.compare", None)
+    for option in ("--html", "--markdown", "--timeline"):
+        with pytest.raises(InvalidSettingError, match="no folder for"):
+            run("simulate", "--calibration", costs, option, str(tmp_path / "none" / "x.html"), *FEW)
+    with pytest.raises(InvalidSettingError, match="is a folder"):
+        run("advise", "--calibration", costs, "--html", str(tmp_path), *FEW)
+    with pytest.raises(InvalidSettingError, match="no folder for"):
+        run("trace", "export", "http://127.0.0.1:9", "-o", str(tmp_path / "none" / "x.jsonl"))
+
+
+def test_names_of_classes_in_a_trace_are_no_markup(costs, tmp_path):
+    trace = tmp_path / "trace.jsonl"
+    trace.write_text("".join(json.dumps({"at_s": n, "class": "[/x]", "output_tokens": 4}) + "\n" for n in range(40)))
+    assert "[/x]" in run("trace", "show", str(trace))
+    assert "[/x]" in run("simulate", "--calibration", costs, "--fleet", "agg:1", "--trace", str(trace))
+    assert "[/x]" in run("advise", "--calibration", costs, "--trace", str(trace), "--quick", "--json")
+
+
+def test_pages_are_in_the_encoding_that_they_say(costs, tmp_path):
+    words = ["simulate", "--calibration", costs, "--html", "x.html", "--markdown", "x.md", *FEW]
+    strict = [sys.executable, "-X", "warn_default_encoding", "-W", "error::EncodingWarning", "-m", "chiasm"]
+    done = subprocess.run([*strict, *words], cwd=tmp_path, capture_output=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
 
 
 def test_simulate_prints_a_row_for_each_fleet_and_class(costs):
