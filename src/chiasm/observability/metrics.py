@@ -110,11 +110,17 @@ class GatewayMetrics:
         """Count what became of requests' traces."""
         self._child(self._traces, outcome).inc(count)
 
-    def media(self, spans: Iterable[Span], media: Sequence[tuple[str, int]]) -> None:
-        """Count what a request's media took. `media` are their formats and pixels, in the request's order."""
+    def media(self, spans: Iterable[Span], media: Sequence[tuple[str, int] | None]) -> None:
+        """Count what a request's media took. `media` are their formats and pixels, in the request's order.
+
+        None stands for what was no medium of a known format.
+        """
         for span in spans:
-            if span.stage in _MEDIA_STAGES and span.item is not None and span.item < len(media):
-                kind, num_pixels = media[span.item]
+            if span.stage not in _MEDIA_STAGES or span.item is None or span.item >= len(media):
+                continue
+            medium = media[span.item]
+            if medium is not None:
+                kind, num_pixels = medium
                 size = next(name for name, most in _SIZES if num_pixels <= most)
                 self._child(self._media_s, span.stage, kind, size).observe(span.end_s - span.start_s)
 

@@ -151,13 +151,16 @@ async def test_scores_between_texts_and_pictures_are_cosines_of_their_embeddings
     assert found == pytest.approx([text @ first, text @ second, first @ second], abs=1e-6)
 
 
-async def test_spans_number_pictures_and_errors_name_inputs(worker):
-    """A receipt's items are pictures, as for those that the gateway fetches; an error's place is an input's."""
+async def test_spans_and_errors_number_pictures(worker):
+    """As they stand in the inputs: the gateway knows which reference that is."""
     answer = await ask(worker, TextInput("a"), FIRST, TextInput("b"), SECOND)
     assert {span.item for span in answer.spans if span.stage == "encode"} == {0, 1}
     with pytest.raises(MediaError) as caught:
         await ask(worker, TextInput("a"), FIRST, BROKEN)
-    assert caught.value.item == 2
+    assert caught.value.item == 1
+    with pytest.raises(MediaError) as caught:
+        await ask(worker, *(MediaPairInput(BROKEN.item, one.item) for one in (FIRST, SECOND)), task="score")
+    assert caught.value.item == 0
 
 
 async def test_nothing_asked_is_nothing_answered(worker):

@@ -23,9 +23,11 @@ from chiasm.errors import (
 from chiasm.gateway.exchange.account import FINISHED, Account, num_bytes_of
 from chiasm.gateway.exchange.payloads import CutBody
 from chiasm.gateway.pooling.call import Call, Dialect, Write
+from chiasm.gateway.pooling.numbering import PictureNumbers
 from chiasm.gateway.state import Gateway, Ingest
 from chiasm.media.reference import MediaReference
 from chiasm.observability.logs import LOGGER
+from chiasm.observability.receipt import Span
 from chiasm.protocol.generation import Usage
 from chiasm.protocol.media import MediaItem
 from chiasm.protocol.openai.errors import encode_error, error_body, error_headers, status_of
@@ -80,7 +82,8 @@ class PoolingExchange:
         self._seat: Seat | None = None
         self._limits: RequestLimits | None = None
         self._lease: SpoolLease | None = None
-        self._media: list[tuple[str, int]] = []
+        self._media: list[tuple[str, int] | None] = []
+        self._numbers = PictureNumbers()
 
     async def run(self) -> None:
         """Serve the request and record its one ending, whatever happens."""
@@ -127,15 +130,18 @@ class PoolingExchange:
                 timeout_s=self._remaining_s(),
             )
             self._account.dispatched()
-            response = await worker.pool(request)
-        self._take(response)
+            try:
+                response = await worker.pool(request)
+            except MediaError as error:
+                raise self._numbers.about(error, inputs) from error
+        self._take(response, self._numbers.spans(response.spans, inputs))
         return response
 
     async def collect(self, references: Sequence[MediaReference]) -> list[MediaItem]:
         """See `Services`."""
         ingest, lease = self._begin_collecting(references)
         items = await ingest.collect(references, self._remaining_s(), self._account.clock, lease, self._scope["tenant"])
-        self._collected(items)
+        self._collected(references, items)
         return items
 
     async def collect_each(self, references: Sequence[MediaReference]) -> list[MediaItem | MediaError]:
@@ -144,7 +150,7 @@ class PoolingExchange:
         items = await ingest.collect_each(
             references, self._remaining_s(), self._account.clock, lease, self._scope["tenant"]
         )
-        self._collected([one for one in items if isinstance(one, MediaItem)])
+        self._collected(references, items)
         return items
 
     def _begin_collecting(self, references: Sequence[MediaReference]) -> "tuple[Ingest, SpoolLease | None]":
@@ -159,8 +165,10 @@ class PoolingExchange:
         self._lease = self._gateway.ingest.lease()
         return self._gateway.ingest, self._lease
 
-    def _collected(self, items: Sequence[MediaItem]) -> None:
-        self._media = [(item.format, item.width * item.height) for item in items]
+    def _collected(self, references: Sequence[MediaReference], found: Sequence[MediaItem | MediaError]) -> None:
+        items = [one for one in found if isinstance(one, MediaItem)]
+        self._numbers.note(references, found)
+        self._media = [(one.format, one.width * one.height) if isinstance(one, MediaItem) else None for one in found]
         self._account.media = self._gateway.media_keys.sizes(items)
         self._gateway.tenants.use(self._scope["tenant"], media_bytes=sum(map(num_bytes_of, items)))
 
@@ -202,14 +210,14 @@ class PoolingExchange:
                 )
             limits.shorten(timeout_s)
 
-    def _take(self, response: PoolResponse) -> None:
+    def _take(self, response: PoolResponse, spans: Sequence[Span]) -> None:
         usage = Usage(
             num_prompt_tokens=sum(one.num_tokens for one in response.outputs),
             num_output_tokens=0,
             num_visual_tokens=response.num_visual_tokens,
             num_cached_embeddings=response.num_cached_embeddings,
         )
-        self._account.add_pooled(response.spans, usage)
+        self._account.add_pooled(spans, usage)
         self._truncated += [index for index, one in enumerate(response.outputs) if one.is_truncated]
 
     async def _answer(self, call: Call, write: Write) -> None:

@@ -177,6 +177,7 @@ class PoolingWorker(Worker, Protocol):
         """Run one request; cancelling the call drops what is not computed yet.
 
         Raises:
+            MediaError: A picture cannot be taken; `item` is its position among the pictures of all inputs.
             RequestError: An input cannot be taken; `item` is its position.
             OverloadedError: Too many tokens wait.
             DeadlineExceededError: `timeout_s` passed.

@@ -19,9 +19,9 @@ def check_request(request: PoolRequest, facts: PoolingInfo, model: str) -> None:
         raise UnsupportedFeatureError(
             f"{model} does not {request.task}", hint=f"It is served for: {', '.join(facts.tasks)}"
         )
+    for number, medium in enumerate(medium for one in request.inputs for medium in media_of(one)):
+        _check_medium(medium, number, facts, model)
     for item, one in enumerate(request.inputs):
-        for medium in media_of(one):
-            _check_medium(medium, item, facts, model)
         if request.task == "score":
             _check_pair(one, item, facts)
         elif isinstance(one, MediaPairInput):

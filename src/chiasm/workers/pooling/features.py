@@ -51,9 +51,8 @@ class Revisions(NamedTuple):
 
 
 class _Wanted(NamedTuple):
-    """A picture: the input where it first stands, which errors name, and its number among pictures, for spans."""
+    """A picture, and its number among those of the request, where it first stands."""
 
-    place: int
     number: int
     item: MediaItem
 
@@ -103,14 +102,12 @@ class PictureFeatures:
         """Pictures being decoded or encoded."""
         return len(self._flights)
 
-    async def find(
-        self, items: Iterable[tuple[int, MediaItem]], clock: StageClock, cache_salt: str, *, is_tolerant: bool
-    ) -> Found:
+    async def find(self, items: Iterable[MediaItem], clock: StageClock, cache_salt: str, *, is_tolerant: bool) -> Found:
         """Find or make the features of a request's pictures. Cancelling drops what nobody else waits for.
 
         Args:
-            items: Every occurrence, with its place among the request's inputs, which errors name.
-            clock: Gets the spans, which name the number of the occurrence.
+            items: Every occurrence; spans and errors name the number of the first one of a picture.
+            clock: Gets the spans.
             cache_salt: Only what was made under the same one is found, or waited for.
             is_tolerant: Whether pictures that cannot be used are reported in the result.
 
@@ -121,12 +118,12 @@ class PictureFeatures:
         """
         features: dict[str, Feature] = {}
         missing: dict[str, _Wanted] = {}
-        for number, (place, item) in enumerate(items):
+        for number, item in enumerate(items):
             if item.identity in features or item.identity in missing:
                 continue
             cached = self._cached(item, cache_salt)
             if cached is None:
-                missing[item.identity] = _Wanted(place, number, item)
+                missing[item.identity] = _Wanted(number, item)
             else:
                 features[item.identity] = cached
         num_cached = len(features)
@@ -174,11 +171,11 @@ class PictureFeatures:
 
     async def _shared(self, wanted: _Wanted, clock: StageClock, cache_salt: str) -> Feature:
         """Wait for the encoding that is under way, or start it."""
-        place, number, item = wanted
+        number, item = wanted
         label = CacheLabel(cache_salt, frozenset({item.identity}))
         flight = _Flight(self._key(item, cache_salt), label)
         joined_s, is_first = clock.now_s(), flight not in self._flights
-        with naming_item(place):
+        with naming_item(number):
             async with self._flights.join(flight, partial(self._made, number, item, clock, cache_salt)) as handle:
                 if not is_first:
                     clock.add("encode_queue", joined_s, clock.now_s(), number)

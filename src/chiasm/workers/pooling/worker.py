@@ -219,7 +219,7 @@ class LocalPoolingWorker:
         )
 
     async def _found(self, request: PoolRequest, clock: StageClock) -> Found:
-        items = [(place, item) for place, one in enumerate(request.inputs) for item in media_of(one)]
+        items = [item for one in request.inputs for item in media_of(one)]
         if not items or self._features is None:
             return _NOTHING
         is_tolerant = request.params.reports_failures

@@ -3,11 +3,14 @@
 import asyncio
 import base64
 
+import msgspec
 import pytest
 
+from chiasm.errors import MediaDecodeError
 from chiasm.gateway import create_app
+from chiasm.observability.receipt import Span
 from chiasm.protocol.media import MediaItem
-from chiasm.protocol.pooling.work import ImageInput, MediaPairInput, PairInput, TextInput
+from chiasm.protocol.pooling.work import ImageInput, MediaPairInput, PairInput, TextInput, media_of
 from chiasm.settings import GatewaySettings, PoolingSettings
 from tests.asgi import Call, call
 from tests.fakes import FakeIngest
@@ -174,6 +177,48 @@ async def test_bytes_of_pictures_count_for_the_tenant_and_its_caches_are_its_own
     salts = [request.cache_salt for request in worker.pooled]
     assert len(set(salts)) == 2
     assert "" not in salts
+
+
+class Picky(FakePoolingWorker):
+    """Encodes pictures, says so as the worker does, and finds those of one URL broken."""
+
+    broken = ""
+
+    async def pool(self, request):
+        pictures = [item for one in request.inputs for item in media_of(one)]
+        for number, item in enumerate(pictures):
+            if self.broken and item.source.data.decode() == self.broken:
+                raise MediaDecodeError(f"Media item {number}: broken", item=number)
+        found = await super().pool(request)
+        spans = tuple(Span("encode", 0.0, 0.001, number) for number, _ in enumerate(pictures))
+        return msgspec.structs.replace(found, spans=spans)
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "broken", "number", "param"),
+    [
+        ("/v1/embeddings", {"input": ["a", {"image": URL}]}, URL, 0, "/input/1/image"),
+        ("/rerank", {"query": {"image": URL}, "documents": ["1", {"image": OTHER}]}, URL, 0, "/query/image"),
+        ("/rerank", {"query": {"image": URL}, "documents": ["1", {"image": OTHER}]}, OTHER, 1, "/documents/1/image"),
+        ("/score", {"text_1": {"image": URL}, "text_2": ["1", {"image": OTHER}]}, OTHER, 1, "/text_2/1/image"),
+        ("/v1/embeddings", {"input": [{"image": URL}, {"image": URL}, {"image": OTHER}]}, OTHER, 2, "/input/2/image"),
+    ],
+)
+async def test_what_is_found_broken_late_is_named_as_what_is_found_at_once(path, body, broken, number, param, ingest):
+    worker = Picky(takes_images=True)
+    worker.broken = broken
+    app = create_app(worker, ingest, GatewaySettings(), PoolingSettings(max_inputs=8))
+    refused = await call(app, path, body)
+    error = refused.error
+    assert (error["param"], error["message"]) == (param, f"Media item {number}: broken")
+
+
+async def test_receipts_number_pictures_as_the_body_does(ingest):
+    app = create_app(Picky(takes_images=True), ingest, GatewaySettings(), PoolingSettings(max_inputs=8))
+    body = {"query": {"image": URL}, "documents": [{"image": OTHER}, {"image": URL + "2"}]}
+    answer = await call(app, "/rerank", body | {"chiasm": {"receipt": True}})
+    spans = answer.json["chiasm"]["receipt"]["spans"]
+    assert [one["item"] for one in spans if one["stage"] == "encode"] == [0, 1, 0, 2]
 
 
 async def test_a_client_that_leaves_while_a_picture_is_fetched_leaves_nothing(app, ingest):
