@@ -1,5 +1,6 @@
 """What was measured so far, one line each, so that a grid that was cut short can go on."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
@@ -70,7 +71,7 @@ class Journal:
             )
         lines = _read(path) if path.exists() else []
         self.capacities = [line for line in lines if isinstance(line, Capacity)]
-        self.runs = [line for line in lines if isinstance(line, Run)]
+        self.runs = _whole([line for line in lines if isinstance(line, Run)], set(grid.names))
         begin = next((line for line in lines if isinstance(line, Begin)), None)
         if begin is None:
             self._append(Begin(grid=grid))
@@ -106,14 +107,26 @@ def _measured(grid: GridSpec) -> GridSpec:
     )  # fmt: skip
 
 
+def _whole(runs: Sequence[Run], names: set[str]) -> list[Run]:
+    """Runs of cells and seeds that every topology has: of one that was cut off, all are measured again."""
+    last = {(run.cell, run.seed, run.topology): run for run in runs}
+    seen: dict[tuple[Cell, int], set[str]] = {}
+    for cell, seed, topology in last:
+        seen.setdefault((cell, seed), set()).add(topology)
+    return [run for (cell, seed, _), run in last.items() if seen[cell, seed] >= names]
+
+
 def _read(path: Path) -> list[Line]:
-    """All whole lines; one that was being written when the run ended is cut off."""
+    """All whole lines; one that was being written when the run ended is cut off, in a file that is a journal."""
     data = path.read_bytes()
     whole = data[: data.rfind(b"\n") + 1]
-    if whole != data:
-        path.write_bytes(whole)
     decoder: msgspec.json.Decoder[Line] = msgspec.json.Decoder(Line)
     try:
-        return [decoder.decode(line) for line in whole.splitlines()]
+        lines = [decoder.decode(line) for line in whole.splitlines()]
     except msgspec.DecodeError as error:
         raise InvalidSettingError(f"'{path.name}' is no journal of a grid: {error}") from error
+    if data and not lines:
+        raise InvalidSettingError(f"'{path.name}' is no journal of a grid")
+    if whole != data:
+        path.write_bytes(whole)
+    return lines

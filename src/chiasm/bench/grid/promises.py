@@ -17,7 +17,8 @@ Outcome = Literal["kept", "open", "broken"]
 
 class Judgement(msgspec.Struct, frozen=True, kw_only=True):
     """A promise in one cell. By the interval of the ratio: kept when all of it is within the limit, broken when none
-    is, else open. `ratio` is None where one of the two did not keep up, which decides.
+    is, else open. `ratio` is None where one of the two did not keep up, which decides. It is of requests that both
+    answered, so that who failed more has not kept it.
     """
 
     promise: str
@@ -57,13 +58,14 @@ def binding(result: TopologyResult) -> str | None:
 
 def losses(spec: GridSpec, found: Sequence[CellResult]) -> list[tuple[Cell, str, str]]:
     """Cells in which a topology that is neither baseline nor judged is later than the baseline beyond chance, or does
-    not keep up; and what binds it.
+    not keep up where the baseline does; and what binds it.
     """
     lost = []
     for result in found:
+        can_keep_up = result.topologies[spec.baseline].verdict != "unstable"
         for name, one in result.topologies.items():
             gain = one.gain.get("ttft")
-            is_late = one.verdict == "unstable" or (gain is not None and gain.high < 0)
+            is_late = (one.verdict == "unstable" and can_keep_up) or (gain is not None and gain.high < 0)
             if name not in (spec.baseline, spec.judged) and is_late:
                 lost.append((result.cell, name, binding(one) or "what binds it was not measured"))
     return lost
@@ -86,6 +88,8 @@ def _judged(
     outcome: Outcome = "open"
     if ratio is not None:
         outcome = "kept" if ratio.high <= limit else "broken" if ratio.low > limit else "open"
+        if outcome == "kept" and result.topologies[ours].share_failed > result.topologies[theirs].share_failed:
+            outcome = "open"
     elif verdicts.count("unstable") == 1:
         outcome = "broken" if verdicts[0] == "unstable" else "kept"
     return Judgement(promise=promise, outcome=outcome, cell=result.cell, other=theirs, ratio=ratio)

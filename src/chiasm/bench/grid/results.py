@@ -38,6 +38,11 @@ class TopologyResult(msgspec.Struct, frozen=True, kw_only=True):
     gain: dict[Figure, Interval]
     used: dict[str, float]
 
+    @property
+    def share_failed(self) -> float:
+        """Of its requests."""
+        return self.num_failed / self.num_attempted if self.num_attempted else 0.0
+
 
 class CellResult(msgspec.Struct, frozen=True, kw_only=True):
     """A cell on all topologies."""

@@ -9,13 +9,14 @@ GATEWAY = "gateway"
 
 
 def cpu_s(pid: int, names: Sequence[str]) -> dict[str, float]:
-    """CPU seconds used so far: of the server itself, and of its children in the order of their start.
+    """CPU seconds used so far: of the server itself, and of its children in the order of their start, with theirs.
 
     Children without a name of their own are worker 1, worker 2, and so on.
     """
-    children = sorted(child for child in _processes() if _parent(child) == pid)
+    below = _children()
+    children = sorted(below.get(pid, ()))
     named = [*names, *(f"worker {number + 1}" for number in range(len(names), len(children)))]
-    return {name: _cpu_s(one) for name, one in zip((GATEWAY, *named), (pid, *children), strict=False)}
+    return {GATEWAY: _cpu_s(pid)} | {name: _tree_cpu_s(one, below) for name, one in zip(named, children, strict=False)}
 
 
 def shares(before: dict[str, float], after: dict[str, float], wall_s: float) -> dict[str, float]:
@@ -23,8 +24,18 @@ def shares(before: dict[str, float], after: dict[str, float], wall_s: float) -> 
     return {name: round((used_s - before.get(name, 0.0)) / max(wall_s, 1e-9), 4) for name, used_s in after.items()}
 
 
-def _processes() -> list[int]:
-    return [int(path.name) for path in Path("/proc").iterdir() if path.name.isdigit()]
+def _children() -> dict[int, list[int]]:
+    """Of every process."""
+    found: dict[int, list[int]] = {}
+    for path in Path("/proc").iterdir():
+        if path.name.isdigit():
+            found.setdefault(_parent(int(path.name)), []).append(int(path.name))
+    return found
+
+
+def _tree_cpu_s(pid: int, below: dict[int, list[int]]) -> float:
+    """Engines of other makes compute in processes of their own, some levels down."""
+    return _cpu_s(pid) + sum(_tree_cpu_s(child, below) for child in below.get(pid, ()))
 
 
 def _fields(pid: int) -> list[str]:

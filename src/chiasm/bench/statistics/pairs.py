@@ -9,6 +9,8 @@ from chiasm.bench.statistics.intervals import Interval
 _NUM_RESAMPLES = 2000
 _MAX_BLOCK = 8
 _MIN_BLOCKS = 8
+_MIN_PAIRS = 4
+"""Of fewer, resampling says nothing: a single one would have an interval of no width."""
 
 Runs = Sequence[Sequence[float]]
 """Values of each run, in order of time."""
@@ -20,8 +22,8 @@ def mean_interval(runs: Runs, seed: int = 0) -> Interval | None:
 
 
 def ratio_interval(ours: Runs, theirs: Runs, seed: int = 0) -> Interval | None:
-    """Mean of ours over mean of theirs, value by value of the same requests."""
-    return _interval(ours, theirs, seed)
+    """Mean of ours over mean of theirs, value by value of the same requests; None where there are hardly any."""
+    return _interval(ours, theirs, seed) if sum(map(len, ours)) >= _MIN_PAIRS else None
 
 
 def _interval(over: Runs, under: Runs, seed: int) -> Interval | None:

@@ -1,7 +1,7 @@
 """`chiasm bench grid`: a grid of loads on several topologies."""
 
+import shlex
 import signal
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -64,7 +64,7 @@ def grid(
         if not report_only:
             _measure(spec, journal, minutes, api_key)
     finally:  # also of a grid that was cut short
-        report = make_report(spec, journal, machine, _command(file))
+        report = make_report(spec, journal, machine, _command(file, output, minutes))
         if report.cells:
             write_report(output, report)
             typer.echo(f"{len(report.cells)} of {report.num_cells} cells are in {output / PAGE}", err=True)
@@ -106,7 +106,8 @@ def _leave(*_: Any) -> None:
     raise KeyboardInterrupt
 
 
-def _command(file: Path) -> str:
-    """The command again, without the folders that only this machine has."""
-    words = [Path(word).name if word.startswith("/") and Path(word) != file else word for word in sys.argv[1:]]
-    return " ".join(["chiasm", *(file.name if word == str(file) and file.is_absolute() else word for word in words)])
+def _command(file: Path, output: Path, minutes: float | None) -> str:
+    """The command again, for a page that others read: without a key, and without folders that only this machine has."""
+    paths = [path.name if path.is_absolute() else str(path) for path in (file, output)]
+    words = ["chiasm", "bench", "grid", paths[0], "--output", paths[1]]
+    return shlex.join([*words, *(() if minutes is None else ("--minutes", f"{minutes:g}"))])

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from chiasm.bench.grid.cells import Cell, Kind
-from chiasm.bench.grid.journal import Capacity, Journal
+from chiasm.bench.grid.journal import Answer, Capacity, Journal
 from chiasm.bench.grid.report.data import make_report, read_report
 from chiasm.bench.grid.report.files import DATA, PAGE, TEXT, write_report
 from chiasm.bench.grid.report.heatmap import colour, heat_map
@@ -52,6 +52,35 @@ def test_all_of_it_is_in_every_form(report, tmp_path):
     assert "<grid>" not in (tmp_path / PAGE).read_text()
     assert "All cells" not in markdown_of(report, has_cells=False)
     assert "\n#### Gain" in markdown_of(report, 3)
+
+
+def test_what_failed_is_said_beside_every_gain(tmp_path):
+    journal = Journal(tmp_path / "runs.jsonl", GRID, resume=False)
+    found = runs(0.2, 0.25, 0.1)
+    lost = tuple(Answer(one.at_s, None, None, None, "error") for one in found[0].answers[:3])
+    journal.add(
+        *(
+            msgspec.structs.replace(one, answers=(*lost, *one.answers[3:])) if one.topology == "auto" else one
+            for one in found
+        )
+    )
+    report = make_report(GRID, journal, describe_machine(), "")
+    assert {one.num_better for one in report.scores if one.topology == "auto"} == {0}
+    drawn = heat_map(GRID, report.cells, "auto", "ttft", 0.6, "cold")
+    assert " !" in drawn
+    assert "failed: 9 here, 0 of agg" in drawn
+    for text in (html_of(report), markdown_of(report)):
+        assert "9 failed" in text
+
+
+def test_no_secret_of_the_grid_file_is_in_the_report(tmp_path):
+    spec = msgspec.structs.replace(GRID, environment={"HF_TOKEN": "hf_secret", "OMP_NUM_THREADS": "1"})
+    journal = Journal(tmp_path / "runs.jsonl", spec, resume=False)
+    journal.add(*runs(0.2, 0.4, 0.1))
+    write_report(tmp_path, make_report(spec, journal, describe_machine(), ""))
+    for name in (PAGE, TEXT, DATA):
+        assert "hf_secret" not in (tmp_path / name).read_text("utf-8")
+    assert "OMP_NUM_THREADS" in (tmp_path / PAGE).read_text("utf-8")
 
 
 def test_another_file_is_no_report(tmp_path):

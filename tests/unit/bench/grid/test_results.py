@@ -1,7 +1,9 @@
 """Means, gains and promises of a cell."""
 
+import msgspec
 import pytest
 
+from chiasm.bench.grid.journal import Answer
 from chiasm.bench.grid.promises import binding, judgements, losses
 from chiasm.bench.grid.results import cell_result
 from chiasm.bench.statistics.pairs import ratio_interval
@@ -60,6 +62,32 @@ def test_an_interval_that_holds_the_limit_leaves_it_open():
 def test_a_late_client_judges_nobody():
     found = [run(name, 0, [0.2] * 20, verdict="invalid") for name in GRID.names]
     assert judgements(GRID, cell_result(GRID, CELL, found), found) == []
+
+
+def test_a_topology_is_not_better_for_answering_only_what_is_easy():
+    found = runs(0.2, 0.25, 0.1)
+    quick = [one for one in found if one.topology == "auto"]
+    easy = tuple(
+        one if number % 2 else Answer(one.at_s, None, None, None, "timed_out")
+        for number, one in enumerate(quick[0].answers)
+    )
+    found = [msgspec.structs.replace(one, answers=easy) if one in quick else one for one in found]
+    result = cell_result(GRID, CELL, found)
+    assert result.topologies["auto"].gain["ttft"].low > 0.4
+    assert result.topologies["auto"].share_failed == 0.5
+    assert {one.outcome for one in judgements(GRID, result, found)} == {"open"}
+
+
+def test_where_nobody_keeps_up_no_split_loses():
+    found = [run(name, 0, [0.2] * 20, verdict="unstable") for name in GRID.names]
+    assert losses(GRID, [cell_result(GRID, CELL, found)]) == []
+    found = [run(name, 0, [0.2] * 20, verdict="unstable" if name == "e-pd" else "valid") for name in GRID.names]
+    assert [name for _, name, _ in losses(GRID, [cell_result(GRID, CELL, found)])] == ["e-pd"]
+
+
+def test_hardly_any_pairs_decide_nothing():
+    assert ratio_interval([[0.1]], [[0.2]]) is None
+    assert cell_result(GRID, CELL, [run(name, 0, [0.2]) for name in GRID.names]).topologies["auto"].gain == {}
 
 
 def test_a_split_that_loses_says_what_binds_it():

@@ -1,5 +1,6 @@
 """All that a report says, as data."""
 
+import re
 import time
 from collections import Counter
 from pathlib import Path
@@ -14,6 +15,8 @@ from chiasm.bench.grid.spec import GridSpec
 from chiasm.bench.machine import Machine
 from chiasm.errors import InvalidSettingError
 
+_SECRET = re.compile("KEY|TOKEN|SECRET|PASS|CREDENTIAL", re.IGNORECASE)
+
 
 class Loss(msgspec.Struct, frozen=True, kw_only=True):
     """A cell in which a split is later than the baseline, and what binds it."""
@@ -24,7 +27,9 @@ class Loss(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Score(msgspec.Struct, frozen=True, kw_only=True):
-    """In how many cells a topology is better or worse than the baseline beyond chance; the others are undecided.
+    """In how many cells a topology is better or worse than the baseline beyond chance; the others are undecided, and
+    so is a better one that failed more requests.
+
 
     `best` and `worst` are its gains at the extremes, None without any.
     """
@@ -73,7 +78,7 @@ def make_report(spec: GridSpec, journal: Journal, machine: Machine, command: str
         machine=machine,
         date=time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()),
         command=command,
-        grid=spec,
+        grid=_without_secrets(spec),
         num_cells=len(all_cells(spec)),
         num_runs=len(journal.runs),
         num_requests=sum(one.num_attempted for result in found for one in result.topologies.values()),
@@ -81,10 +86,21 @@ def make_report(spec: GridSpec, journal: Journal, machine: Machine, command: str
         run_verdicts=dict(Counter(str(run.verdict) for run in journal.runs)),
         capacities=tuple(journal.capacities),
         cells=tuple(found),
-        scores=tuple(_score(found, name, figure) for name in spec.names if name != spec.baseline for figure in FIGURES),
+        scores=tuple(
+            _score(found, name, spec.baseline, figure)
+            for name in spec.names
+            if name != spec.baseline
+            for figure in FIGURES
+        ),
         judgements=tuple(one for result in found for one in judgements(spec, result, journal.of(result.cell))),
         losses=tuple(Loss(cell=cell, topology=name, bound_by=by) for cell, name, by in losses(spec, found)),
     )
+
+
+def _without_secrets(spec: GridSpec) -> GridSpec:
+    """The grid for people: variables stay, as they change what is measured, unless they are named as secrets are."""
+    shown = {name: "..." if _SECRET.search(name) else value for name, value in spec.environment.items()}
+    return msgspec.structs.replace(spec, environment=shown)
 
 
 def read_report(path: Path) -> Report:
@@ -95,9 +111,12 @@ def read_report(path: Path) -> Report:
         raise InvalidSettingError(f"'{path.name}' is no report of a grid: {error}") from error
 
 
-def _score(found: list[CellResult], name: str, figure: Figure) -> Score:
-    gains = [gain for result in found if (gain := result.topologies[name].gain.get(figure)) is not None]
-    num_better, num_worse = sum(one.low > 0 for one in gains), sum(one.high < 0 for one in gains)
+def _score(found: list[CellResult], name: str, baseline: str, figure: Figure) -> Score:
+    measured = [one.topologies for one in found if figure in one.topologies[name].gain]
+    gains = [one[name].gain[figure] for one in measured]
+    fails_more = [one[name].share_failed > one[baseline].share_failed for one in measured]
+    num_better = sum(one.low > 0 and not more for one, more in zip(gains, fails_more, strict=True))
+    num_worse = sum(one.high < 0 for one in gains)
     return Score(
         topology=name,
         figure=figure,

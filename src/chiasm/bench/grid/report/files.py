@@ -13,6 +13,6 @@ PAGE, TEXT, DATA = "report.html", "report.md", "report.json"
 
 def write_report(folder: Path, report: Report) -> None:
     """Write all three."""
-    (folder / PAGE).write_text(html_of(report))
-    (folder / TEXT).write_text(markdown_of(report))
+    (folder / PAGE).write_text(html_of(report), "utf-8")
+    (folder / TEXT).write_text(markdown_of(report), "utf-8")
     (folder / DATA).write_bytes(msgspec.json.format(msgspec.json.encode(report), indent=1))

@@ -75,10 +75,12 @@ def _content(
         return colour(FULL_GAIN), (f"{spec.baseline}", "cannot"), f"{result.cell}: {spec.baseline} does not keep up"
     gain = own.gain.get(figure)
     if gain is None:
-        return None, ("no pair",), f"{result.cell}: no request was answered by both"
-    doubt = " ?" if "invalid" in (own.verdict, baseline.verdict) else ""
-    ends = f"{_signed(gain.low)}…{_signed(gain.high)}{doubt}"
-    said = f"{result.cell}: {_words(gain)}, from {gain.count} requests{'; the client was late' if doubt else ''}"
+        return None, ("no pair",), f"{result.cell}: too few requests were answered by both"
+    is_late = "invalid" in (own.verdict, baseline.verdict)
+    num_failed = own.num_failed + baseline.num_failed
+    ends = f"{_signed(gain.low)}…{_signed(gain.high)}{' ?' if is_late else ''}{' !' if num_failed else ''}"
+    said = f"{result.cell}: {_words(gain)}, from {gain.count} requests{'; the client was late' if is_late else ''}"
+    said += f"; failed: {own.num_failed} here, {baseline.num_failed} of {spec.baseline}" if num_failed else ""
     return colour(gain.value), (f"{_signed(gain.value)} %", ends), said
 
 

@@ -29,7 +29,8 @@ def conditions(report: Report) -> list[str]:
         f"{grid.min_requests} requests, whatever is more, after {grid.warmup_seconds:g} s that do not count; loads are "
         f"{load}; up to {grid.seeds} seeds a cell.",
         f"Gains are 1 - mean / mean of {grid.baseline}, over the same requests at the same times, from the scheduled "
-        "start. Intervals are 95 %, from resampling blocks of successive requests.",
+        "start. Intervals are 95 %, from resampling blocks of successive requests: of cells in which nothing differs, "
+        "about one in twenty seems better or worse.",
     ]
 
 
@@ -143,4 +144,5 @@ def _mean(result: CellResult, name: str, figure: Figure) -> str:
     one = result.topologies[name]
     if one.verdict == "unstable":
         return "does not keep up"
-    return _milliseconds(one.mean_s.get(figure)) + (" ?" if one.verdict == "invalid" else "")
+    failed = f", {one.num_failed} failed" if one.num_failed else ""
+    return _milliseconds(one.mean_s.get(figure)) + (" ?" if one.verdict == "invalid" else "") + failed

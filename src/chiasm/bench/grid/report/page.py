@@ -15,7 +15,8 @@ from chiasm.bench.statistics.intervals import Interval
 _READING = (
     "Each square is a kind of request at one load: above, how much lower the mean latency is than the baseline's; "
     "below, the 95 % interval. Squares whose interval has both signs decide nothing. Hatched: latency grew for as "
-    "long as the load lasted, so that a mean would only say how long that was. A question mark: the client sent late."
+    "long as the load lasted, so that a mean would only say how long that was. A question mark: the client sent late. "
+    "An exclamation mark: requests failed, and the gain is of those that both answered."
 )
 
 
@@ -127,7 +128,8 @@ def _mean(result: CellResult, name: str, figure: Figure) -> str:
         return "-"
     kind = _kind(one.gain.get(figure))
     late = " ?" if one.verdict == "invalid" else ""
-    return f'<span class="{kind}">{ms(mean.value)}{late}</span><br><span class="range">{_range(mean)}</span>'
+    failed = f'<br><span class="bad">{one.num_failed} failed</span>' if one.num_failed else ""
+    return f'<span class="{kind}">{ms(mean.value)}{late}</span><br><span class="range">{_range(mean)}</span>{failed}'
 
 
 def _kind(gain: Interval | None) -> str:
