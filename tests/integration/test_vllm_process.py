@@ -171,3 +171,13 @@ def test_an_interpreter_without_vllm_is_told_from_one_that_does_not_work(tmp_pat
     broken.chmod(0o755)
     with pytest.raises(EngineStartError, match="cannot be asked"):
         installed_vllm(str(broken))
+
+
+def test_nobody_else_opens_its_socket_whatever_the_owners_umask(start, tmp_path):
+    before = os.umask(0)
+    try:
+        process = start(SERVER)
+    finally:
+        os.umask(before)
+    process.wait_ready(nothing)
+    assert (tmp_path / "v.sock").stat().st_mode & 0o077 == 0

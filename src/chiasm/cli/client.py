@@ -12,13 +12,20 @@ CONNECT_TIMEOUT_S = 10.0
 READ_TIMEOUT_S = 300.0
 
 
-def call(server: str, api_key: str | None, method: str, path: str, body: dict[str, Any] | None = None) -> Any:
+def call(
+    server: str,
+    api_key: str | None,
+    method: str,
+    path: str,
+    body: dict[str, Any] | None = None,
+    timeout_s: float = READ_TIMEOUT_S,
+) -> Any:
     """Ask a server's API once and return the answer's JSON. Raises `ChiasmError`, as the server has it."""
     connection, _ = _connection(server)
     headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {api_key}"} if api_key else {})
     try:
         connection.connect()
-        connection.sock.settimeout(READ_TIMEOUT_S)
+        connection.sock.settimeout(timeout_s)
         connection.request(method, path, None if body is None else json.dumps(body).encode(), headers)
         response = connection.getresponse()
         data = response.read()

@@ -23,6 +23,7 @@ tiny request. Requests go on meanwhile, on the other workers. Needs an operator'
 )
 
 _PATH = "/admin/workers"
+_TIMEOUT_S = 1800.0  # a vLLM server may take a quarter of an hour to start
 
 
 @fleet.command("list")
@@ -40,9 +41,7 @@ def list_processes(server: Server = "http://127.0.0.1:8000", api_key: AdminKey =
 
 @fleet.command()
 def restart(
-    names: Annotated[
-        list[str] | None, typer.Argument(metavar="NAME", help="Those of `chiasm fleet list`.")
-    ] = None,
+    names: Annotated[list[str] | None, typer.Argument(metavar="NAME", help="Those of `chiasm fleet list`.")] = None,
     all_: Annotated[bool, typer.Option("--all", help="All of them, one after the other.")] = False,
     alone: Annotated[
         bool, typer.Option("--alone", help="Also a worker whose part nobody else plays; requests wait for it.")
@@ -83,4 +82,4 @@ def _processes(server: str, api_key: str | None) -> list[dict[str, Any]]:
 def _ask(method: str, path: str, server: str, api_key: str | None) -> Any:
     from chiasm.cli.client import call
 
-    return call(server, api_key, method, path)
+    return call(server, api_key, method, path, timeout_s=_TIMEOUT_S)

@@ -10,7 +10,7 @@ from chiasm.launch.members import Connect
 from chiasm.launch.model import model_directory, preparer_of
 from chiasm.launch.processes.base import Process, Spawn
 from chiasm.launch.processes.messages import Order
-from chiasm.launch.processes.process import WorkerProcess
+from chiasm.launch.processes.process import START_TIMEOUT_S, WorkerProcess
 from chiasm.launch.processes.specs import WorkerSpec, settings_of_one, specs_of
 from chiasm.media.prepare.base import ImagePreparer
 from chiasm.protocol.worker import Worker
@@ -27,6 +27,7 @@ class Crew(Protocol):
         shares_host: Whether all workers can read this host's media spool; otherwise media travel in the calls.
         preparer: How the model's pictures are sized; None where that is not known, or it has no eyes.
         takes_images: Whether it has.
+        start_timeout_s: Time that a process has to start.
     """
 
     specs: Sequence[WorkerSpec]
@@ -34,6 +35,7 @@ class Crew(Protocol):
     shares_host: bool
     preparer: ImagePreparer | None
     takes_images: bool
+    start_timeout_s: float
 
     def spawner(self, folder: Path, spool: Path | None) -> Spawn:
         """What starts a process; sockets and logs go to `folder`, media are read from `spool`."""
@@ -70,6 +72,7 @@ class EmbeddedCrew:
         self.shares_host = not any(address.startswith("http://") for address in settings.routing.members)
         self.preparer = preparer_of(model_directory(settings.engine.model))
         self.takes_images = self.preparer is not None
+        self.start_timeout_s = START_TIMEOUT_S
         self.connect = remote_connect(settings.routing.worker_token)
 
     def spawner(self, folder: Path, spool: Path | None) -> Spawn:

@@ -83,7 +83,13 @@ class WorkerFleet:
             ingest = MediaIngest(self._settings.media, self._crew.preparer, spool=self._spool)
             closing.push_async_callback(ingest.aclose)
             members = Members(router.fleet, self._crew.connect)
-            self._renewals = Renewals(router.fleet, members, self._supervisor, self._settings.gateway.drain_timeout_s)
+            self._renewals = Renewals(
+                router.fleet,
+                members,
+                self._supervisor,
+                drain_timeout_s=self._settings.gateway.drain_timeout_s,
+                start_timeout_s=self._crew.start_timeout_s,
+            )
             keeping = asyncio.create_task(self._keep(members))
             keeping.add_done_callback(_report_fault)
             closing.push_async_callback(_ended, keeping)

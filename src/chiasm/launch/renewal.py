@@ -11,18 +11,22 @@ from chiasm.protocol.fleet import WorkerProcessState
 from chiasm.routing.fleet import Fleet
 
 logger = logging.getLogger(__name__)
-_START_TIMEOUT_S = 240.0
+_JOIN_TIMEOUT_S = 60.0
+"""For what comes before and after a start: the old process's end, and the tiny request that the new one answers."""
 _LOOK_INTERVAL_S = 0.02
 
 
 class Renewals:
     """See `Renewable`. Belongs to the event loop that the supervisor is kept on."""
 
-    def __init__(self, fleet: Fleet, members: Members, supervisor: Supervisor, drain_timeout_s: float) -> None:
+    def __init__(
+        self, fleet: Fleet, members: Members, supervisor: Supervisor, drain_timeout_s: float, start_timeout_s: float
+    ) -> None:
         self._fleet = fleet
         self._members = members
         self._supervisor = supervisor
         self._drain_timeout_s = drain_timeout_s
+        self._back_timeout_s = start_timeout_s + _JOIN_TIMEOUT_S
         self._one_at_a_time = asyncio.Lock()
 
     def processes(self) -> tuple[WorkerProcessState, ...]:
@@ -48,9 +52,9 @@ class Renewals:
             await self._drain(names)
             old = [self._fleet.find(one) for one in names]
             await self._supervisor.renew(name)
-            if not await _until(lambda: self._is_renewed(name, old), _START_TIMEOUT_S):
+            if not await _until(lambda: self._is_renewed(name, old), self._back_timeout_s):
                 raise EngineStartError(
-                    f"Worker '{name}' is not back after {_START_TIMEOUT_S:.0f} s", hint="See its log"
+                    f"Worker '{name}' is not back after {self._back_timeout_s:.0f} s", hint="See its log"
                 )
         return next(one for one in self.processes() if one.name == name)
 

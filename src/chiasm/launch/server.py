@@ -77,6 +77,19 @@ def bind(host: str, port: int) -> socket.socket:
     return listener
 
 
+def clear_unix(path: str) -> None:
+    """Remove a socket that a process left which is gone, for a server that binds its own.
+
+    Raises:
+        InvalidSettingError: Somebody listens there, or something else is there.
+    """
+    place = Path(path)
+    if place.is_socket() and not _is_listening(path):
+        place.unlink()
+    elif place.is_symlink() or place.exists():
+        raise InvalidSettingError(f"Cannot listen on {path}: it is taken", hint="Choose another path")
+
+
 def bind_unix(path: str) -> socket.socket:
     """Take a Unix socket that only this user may connect to. A socket left by a process that is gone is replaced.
 

@@ -52,7 +52,8 @@ class Supervisor:
 
 
 def renewals(fleet, *names, **options):
-    return Renewals(fleet, Members(), Supervisor(fleet, *names, **options), drain_timeout_s=5)
+    supervisor = Supervisor(fleet, *names, **options)
+    return Renewals(fleet, Members(), supervisor, drain_timeout_s=5, start_timeout_s=0.05)
 
 
 async def test_a_worker_ends_only_after_what_it_has():
@@ -96,7 +97,7 @@ async def test_one_at_a_time_and_only_processes_of_ours():
 
 
 async def test_a_successor_that_does_not_come_is_an_error(monkeypatch):
-    monkeypatch.setattr(renewal, "_START_TIMEOUT_S", 0.05)
+    monkeypatch.setattr(renewal, "_JOIN_TIMEOUT_S", 0.0)
     fleet = Fleet(one=("decode",), two=("decode",))
     with pytest.raises(EngineStartError, match="not back"):
         await renewals(fleet, "one", "two", comes_back=False).renew("one", alone=False)

@@ -12,6 +12,7 @@ import msgspec
 from chiasm.errors import EngineDeadError
 from chiasm.launch.engine import Progress
 from chiasm.launch.processes.specs import WorkerSpec
+from chiasm.launch.server import clear_unix
 from chiasm.launch.vllm.crew import VllmCrew
 from chiasm.launch.worker import check_reachable
 from chiasm.settings import Settings
@@ -31,14 +32,14 @@ def serve_vllm_worker(
         on_ready: Called with the address once it answers.
 
     Raises:
-        InvalidSettingError: The address is none, or parallelism and devices do not fit.
+        InvalidSettingError: The address is none or taken, or parallelism and devices do not fit.
         MissingExtraError: There is no vLLM to start.
         EngineStartError: It did not start.
         EngineDeadError: It ended by itself.
     """
     check_reachable(spec.address, settings.routing.worker_token)
     if spec.address.startswith("unix:"):
-        Path(spec.address.removeprefix("unix:")).unlink(missing_ok=True)
+        clear_unix(spec.address.removeprefix("unix:"))
     crew = VllmCrew(_split_as(spec, settings), (spec,))
     with tempfile.TemporaryDirectory(prefix="chiasm-") as folder, _told_to_end() as end:
         process = crew.spawner(Path(folder), None)(spec)

@@ -58,6 +58,7 @@ class VllmCrew:
         self._by_name = {one.name: one for one in _listed(settings)}
         self.listed: Sequence[tuple[str | None, str]] = [(one.name, one.url) for one in self._by_name.values()]
         self.shares_host = not self.listed
+        self.start_timeout_s = settings.vllm.start_timeout_s
         self.specs: Sequence[WorkerSpec] = specs or ([] if self.listed else vllm_specs(settings.routing))
         is_ours = not self.listed and specs is None  # nobody else speaks to the servers, so that nobody needs the token
         self._token = settings.routing.worker_token or (secrets.token_urlsafe(24) if is_ours else "")

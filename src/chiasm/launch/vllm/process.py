@@ -65,6 +65,7 @@ class VllmProcess:
             stderr=subprocess.STDOUT,
             env=dict(command.environment),
             start_new_session=True,
+            umask=0o077 if self.address.startswith("unix:") else -1,  # its socket asks nobody for a key
         )
         self._reader = threading.Thread(target=self._read, name=f"chiasm-log-{name}", daemon=True)
         self._reader.start()

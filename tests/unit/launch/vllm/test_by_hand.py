@@ -1,11 +1,13 @@
 """One vLLM server by hand: which part of a topology it is, and that nobody else is let in."""
 
+import socket
 import tomllib
 
 import pytest
 
 from chiasm.errors import InvalidSettingError
 from chiasm.launch.processes.specs import WorkerSpec
+from chiasm.launch.server import clear_unix
 from chiasm.launch.vllm.by_hand import _split_as, listed, serve_vllm_worker
 from chiasm.launch.vllm.workers_file import read_workers
 from chiasm.settings import RoutingSettings, Settings
@@ -44,3 +46,21 @@ def test_what_is_said_can_be_written_into_the_workers_file(tmp_path):
 def test_nothing_starts_where_it_would_answer_anybody(address, what):
     with pytest.raises(InvalidSettingError, match=what):
         serve_vllm_worker(Settings(), spec("encode", address=address), lambda *_: None, pytest.fail)
+
+
+def test_only_a_socket_that_is_left_over_is_removed(tmp_path):
+    other, left, listened = tmp_path / "notes.txt", tmp_path / "left.sock", tmp_path / "worker.sock"
+    other.write_text("kept")
+    for path in (left, listened):
+        with socket.socket(socket.AF_UNIX) as bound:
+            bound.bind(str(path))
+    listened.unlink()
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(listened))
+        listener.listen()
+        for path in (other, listened):
+            with pytest.raises(InvalidSettingError, match="taken"):
+                serve_vllm_worker(Settings(), spec("encode", address=f"unix:{path}"), lambda *_: None, pytest.fail)
+            assert path.exists()
+    clear_unix(str(left))
+    assert not left.exists()

@@ -56,6 +56,7 @@ def test_servers_are_the_topologys_and_share_this_host(installed):
     assert [spec.name for spec in crew.specs] == ["encode-0", "worker-0", "worker-1"]
     assert crew.shares_host
     assert not crew.listed
+    assert crew.start_timeout_s == VllmSettings().start_timeout_s, "whoever replaces a server waits as long"
 
 
 def test_versions_that_nobody_tried_and_splits_that_do_not_fit_start_nothing(installed):
