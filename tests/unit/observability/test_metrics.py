@@ -86,13 +86,14 @@ def test_every_stage_can_be_counted(metrics):
 
 
 def test_media_are_timed_by_stage_format_and_size(metrics):
-    media = [("jpeg", 300_000), ("png", 4_000_000), ("png", 12_000_000)]
+    media = [("jpeg", 300_000), ("png", 4_000_000), ("png", 12_000_000), None]
     spans = [
         Span("fetch", 0.0, 0.5, 0),
         Span("check", 0.25, 0.5, 0),
         Span("decode_media", 0.5, 1.5, 1),
         Span("decode_media", 0.5, 2.5, 2),
-        Span("prepare", 1.0, 1.5, 3),  # of no item that is known
+        Span("fetch", 1.0, 1.5, 3),  # of an item that came to nothing
+        Span("prepare", 1.0, 1.5, 4),  # of no item that is known
         Span("prepare", 1.0, 1.5),
         Span("prefill", 1.0, 1.5, 0),
     ]
