@@ -1,5 +1,6 @@
 from html.parser import HTMLParser
 
+import msgspec
 import pytest
 
 from chiasm.simulator.calibration import Calibration, Cost
@@ -71,6 +72,28 @@ def test_bars_are_as_long_as_their_numbers_say(slo_ms):
     widths = [float(part.split('width="')[1].split('"')[0]) for part in drawn.split("<rect")[1:]]
     assert widths == pytest.approx([266.0, 133.0, 133.0, 66.5], abs=0.1)
     assert ("slo" in drawn) == (slo_ms == 50.0)
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(0.0, "0"), (12.34, "12.3"), (999.7, "1000"), (9_999.0, "9999"), (12_345.0, "12.3 s"), (5e6, "5000 s")],
+)
+def test_times_have_no_exponent(value, text):
+    assert f">{text} / {text}<" in tails("t", [Tail("a", value, value, value, value)])
+
+
+def test_a_fleet_has_one_goodput_and_names_break_no_row():
+    found = summaries()
+    rows = [line for line in markdown_of(found).splitlines() if line.startswith("| agg")]
+    assert [row.split(" | ")[-1] for row in rows] == [f"{found[0].goodput_per_s:.2f} |", " |"]
+    assert "<b>" not in markdown_of(found)
+    odd = msgspec.structs.replace(found[0].classes[0], name="a|b\nc")
+    (row,) = [
+        line
+        for line in markdown_of([msgspec.structs.replace(found[0], classes=(odd,))]).splitlines()
+        if "a" in line and line.startswith("| agg")
+    ]
+    assert "| a\\|b c |" in row
 
 
 def test_there_is_a_chart_of_nothing():

@@ -74,6 +74,7 @@ def test_lines_of_aiperfs_records(tmp_path):
         ([{"timestamp": 0}], "input_length"),
         ([{"timestamp": 0, "input_length": 5, "images": 10**9}], "Line 1"),
         ([{"metadata": 3}], "Line 1"),
+        ([{"metadata": {"request_start_ns": 10**400}}], "Line 1"),
         (['{"at_s": 0, "x": "' + "y" * (MAX_LINE_BYTES + 9) + '"}'], "longer than"),
     ],
 )

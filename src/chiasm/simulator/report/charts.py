@@ -104,7 +104,10 @@ def _x(value: float, most: float) -> float:
 
 
 def _ms(value: float) -> str:
-    return f"{value / 1e3:.3g} s" if value >= 10_000 else f"{value:.3g}" if value < 1000 else f"{value:.0f}"
+    """Three digits, never with an exponent."""
+    if value >= 10_000:
+        return f"{value / 1e3:.1f} s" if value < 100_000 else f"{value / 1e3:.0f} s"
+    return f"{value:.3g}" if value < 999.5 else f"{value:.0f}"
 
 
 def _round_up(value: float) -> float:

@@ -47,7 +47,7 @@ class MooncakeLine(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Metadata(msgspec.Struct, frozen=True, kw_only=True):
-    request_start_ns: Annotated[int, Meta(ge=0)]
+    request_start_ns: Annotated[int, Meta(ge=0, le=2**63 - 1)]
 
 
 class _Number(msgspec.Struct, frozen=True):
