@@ -28,17 +28,14 @@ class PictureNumbers:
 
     def about(self, error: MediaError, inputs: Sequence[PoolInput]) -> MediaError:
         """The error of a worker that was given these inputs, as the caller of the API should read it."""
-        number = None if error.item is None else self._number(error.item, inputs)
+        number = None if error.item is None else self._of(inputs)[error.item]
         return error if number is None else renumbered(error, number, self._params[number])
 
     def spans(self, spans: Iterable[Span], inputs: Sequence[PoolInput]) -> list[Span]:
         """The spans of such a worker."""
-        return [
-            one if one.item is None else msgspec.structs.replace(one, item=self._number(one.item, inputs))
-            for one in spans
-        ]
+        numbers = self._of(inputs)
+        return [one if one.item is None else msgspec.structs.replace(one, item=numbers[one.item]) for one in spans]
 
-    def _number(self, number: int, inputs: Sequence[PoolInput]) -> int | None:
-        """None of a picture that no reference stands for: a processor made it."""
-        identities = [item.identity for one in inputs for item in media_of(one)]
-        return self._numbers.get(identities[number])
+    def _of(self, inputs: Sequence[PoolInput]) -> list[int | None]:
+        """Of the inputs' pictures, in order; None of one that no reference stands for: a processor made it."""
+        return [self._numbers.get(item.identity) for one in inputs for item in media_of(one)]
