@@ -117,7 +117,7 @@ def _times(record: Record) -> dict[str, float]:
     return {"ttft_s": first_s, "e2e_s": (record.end_ns - record.sent_ns) / 1e9}
 
 
-def summary(found: Pairs) -> dict[str, Any]:
+def summary(found: Pairs, concurrency: int = 1) -> dict[str, Any]:
     """Medians of each way, and its times over those of vLLM itself, request by request."""
     cells: dict[str, Any] = {}
     for way, times in found.items():
@@ -126,7 +126,7 @@ def summary(found: Pairs) -> dict[str, Any]:
             pairs = [(mine[what], base[what]) for mine, base in zip(times, found[BASELINE], strict=True)]
             cell[what] = sorted(mine for mine, _ in pairs)[len(pairs) // 2]
             if way != BASELINE:
-                cell[f"{what}_ratio"] = interval(pairs, ratio_of_medians)
+                cell[f"{what}_ratio"] = interval(pairs, ratio_of_medians, concurrency)
     if "auto" in cells:
         for what in ("ttft_s", "e2e_s"):
             said = verdict(f"auto's {what.removesuffix('_s')}", cells["auto"][f"{what}_ratio"], MOST_WORSE)
@@ -137,7 +137,7 @@ def summary(found: Pairs) -> dict[str, Any]:
 async def everything(args: argparse.Namespace) -> dict[str, Any]:
     """All numbers of requests at once."""
     async with running(args) as ways:
-        return {str(number): summary(await measured(args, ways, number)) for number in args.concurrency}
+        return {str(number): summary(await measured(args, ways, number), number) for number in args.concurrency}
 
 
 def main(argv: list[str]) -> None:

@@ -6,18 +6,30 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+_NUM_RESAMPLES = 2000
+
 Pair = tuple[float, float]
 Samples = NDArray[np.float64]
 Statistic = Callable[[Samples], Samples]
 """Of samples [samples, pairs, 2], one number each."""
 
 
-def interval(pairs: Sequence[Pair], statistic: Statistic) -> dict[str, float]:
-    """A statistic with its 95 % interval from resampling the pairs."""
+def interval(pairs: Sequence[Pair], statistic: Statistic, block: int = 1) -> dict[str, float]:
+    """A statistic with its 95 % interval from resampling the pairs.
+
+    Requests that run beside each other wait for each other: they are resampled in blocks of so many successive ones.
+    """
     array, rng = np.asarray(pairs, np.float64), np.random.default_rng(0)
-    found = np.concatenate([statistic(array[rng.integers(0, len(array), (100, len(array)))]) for _ in range(20)])
+    count = max(1, len(array) // block)
+    blocks = np.array_split(array, count)
+    found = np.concatenate([statistic(_resampled(blocks, rng)) for _ in range(_NUM_RESAMPLES)])
     low, high = np.quantile(found, [0.025, 0.975])
     return {"value": float(statistic(array[None])[0]), "low": float(low), "high": float(high), "count": len(pairs)}
+
+
+def _resampled(blocks: Sequence[Samples], rng: np.random.Generator) -> Samples:
+    chosen = rng.integers(0, len(blocks), len(blocks))
+    return np.concatenate([blocks[place] for place in chosen])[None]
 
 
 def ratio_of_p95(samples: Samples) -> Samples:

@@ -33,6 +33,17 @@ def test_ratios_are_those_of_pairs():
     assert interval(pairs, ratio_of_p95)["high"] >= 2.0
 
 
+def test_requests_that_wait_for_each_other_say_less():
+    pairs = [(2.0 if number // 8 % 2 else 1.0, 1.0) for number in range(240)]
+    single, blocks = interval(pairs, _ratio_of_means), interval(pairs, _ratio_of_means, 8)
+    assert single["value"] == blocks["value"] == pytest.approx(1.5)
+    assert blocks["high"] - blocks["low"] > 2 * (single["high"] - single["low"])
+
+
+def _ratio_of_means(samples):
+    return samples[..., 0].mean(axis=1) / samples[..., 1].mean(axis=1)
+
+
 @pytest.mark.parametrize(("limit", "outcome"), [(1.3, "kept"), (1.1, "open"), (1.0, "broken")])
 def test_an_interval_decides_or_not(limit, outcome):
     assert f": {outcome} (1.10, 1.05 to 1.20)" in verdict("TTFT", RATIO, limit)
