@@ -17,6 +17,11 @@ from chiasm.protocol.pooling.work import PoolingInfo, PoolingTask, PoolInput, Po
 class Services(Protocol):
     """What one request may ask for."""
 
+    @property
+    def request_id(self) -> str:
+        """The server's id of the request."""
+        ...
+
     async def pool(self, task: PoolingTask, inputs: tuple[PoolInput, ...], params: PoolParams) -> PoolResponse:
         """Ask the worker, when it is the request's turn."""
         ...

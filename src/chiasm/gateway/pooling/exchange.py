@@ -112,6 +112,11 @@ class PoolingExchange:
             if self._lease is not None:
                 self._lease.close()
 
+    @property
+    def request_id(self) -> str:
+        """See `Services`."""
+        return self._id
+
     async def pool(self, task: PoolingTask, inputs: tuple[PoolInput, ...], params: PoolParams) -> PoolResponse:
         """See `Services`."""
         if len(inputs) > self._max_inputs:

@@ -50,7 +50,13 @@ class ProcessorCall:
         request, processor = self._request, self._processor
         try:
             answer = await run(
-                processor, request.data, request.params(), "", engine, asyncio.to_thread, services.collect_each
+                processor,
+                request.data,
+                request.params(),
+                services.request_id,
+                engine,
+                asyncio.to_thread,
+                services.collect_each,
             )
         except PluginError as error:
             LOGGER.error("The processor %s failed", processor.name, exc_info=error.__cause__)
