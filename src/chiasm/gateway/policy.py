@@ -108,17 +108,27 @@ def _media(settings: Settings) -> tuple[Rule, ...]:
             about="decoding",
             says="in processes that may crash without harm to the server"
             if media.decoder == "processes"
-            else "in the server's own process",
+            else "in the process that computes",
         ),
         Rule(about="pixels", says=f"counted in the header, before any is decoded; {media.preparation} preparation"),
     )
 
 
 def _inside(settings: Settings) -> tuple[Rule, ...]:
-    if settings.routing.topology == "local" and not settings.routing.members:
+    routing = settings.routing
+    if settings.engine.kind == "vllm":
+        return (_vllm_servers(has_token=bool(routing.worker_token), are_found=bool(settings.vllm.workers_file)),)
+    if routing.topology == "local" and not routing.members:
         return (Rule(about="workers", says="in the server's process"),)
-    says = "share a token with the server" if settings.routing.worker_token else "listen on this machine alone"
+    says = "share a token with the server" if routing.worker_token else "listen on this machine alone"
     return (Rule(about="workers", says=says),)
+
+
+def _vllm_servers(*, has_token: bool, are_found: bool) -> Rule:
+    if not are_found:
+        return Rule(about="workers", says="vLLM servers on sockets that no other user opens")
+    says = "are called with a token" if has_token else "are called without a token"
+    return Rule(about="workers", says=f"vLLM servers that others run {says}", is_open=not has_token)
 
 
 def _without_path(kept: Retention) -> Retention:

@@ -35,10 +35,14 @@ def test_limits_have_the_settings_values_and_meanings():
         ("media.allowed_private_hosts=['inner.example']", "private addresses", False, "1 named hosts"),
         ("media.decoder=processes", "decoding", False, "without harm"),
         ("routing.topology=agg", "workers", False, "this machine alone"),
+        ("routing.port=1", "workers", False, "in the server's process"),
+        ("engine.kind=vllm", "workers", False, "no other user"),
+        ("engine.kind=vllm vllm.workers_file=workers.toml", "workers", True, "without a token"),
+        (f"engine.kind=vllm vllm.workers_file=w.toml routing.worker_token={_SECRET}", "workers", False, "with a token"),
     ],
 )
 def test_rules_follow_the_settings(override, about, is_open, says):
-    overrides = [] if override == "media.port=1" else [override]
+    overrides = [] if override in ("media.port=1", "routing.port=1") else override.split(" ")
     found = rule(policy(*overrides), about)
     assert found.is_open == is_open
     assert says in found.says
