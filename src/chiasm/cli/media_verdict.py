@@ -25,7 +25,7 @@ def verdict_lines(verdict: "MediaVerdict") -> "Iterator[str]":
         yield "no model that is served here takes audio: in a request it is refused all the same"
     if facts is not None:
         yield "limits: " + ", ".join(map(_limit_words, verdict.limits))
-        yield f"sha256 {facts.identity}"
+        yield f"identity {facts.identity}"
 
 
 def _picture_words(picture: "PictureFacts") -> "Iterator[str]":

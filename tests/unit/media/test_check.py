@@ -194,6 +194,7 @@ class TestCommand:
         assert lines[1].endswith("6 visual tokens, 6 in the prompt")
         assert lines[2].startswith("  limits: max_item_bytes ")
         assert "max_item_pixels 384 of 4e+07, max_aspect_ratio 1.5 of 200, max_visual_tokens 6 of 16384" in lines[2]
+        assert lines[3] == f"  identity {content_identity((folder / 'turned.jpg').read_bytes())}"
         assert "animated" in lines[5]
 
     def test_one_refused(self, folder):
