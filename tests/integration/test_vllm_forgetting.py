@@ -132,15 +132,9 @@ async def test_deletions_have_a_server_rest_one_after_the_other_also_those_of_it
 
 async def test_a_server_goes_on_however_resuming_fails_at_first(tmp_path):
     async with connected(tmp_path) as (script, worker):
-        answers(script, resume=(500, "{}"))
-        script.gates["/resume"] = gate = asyncio.Event()
-        forgetting = asyncio.create_task(worker.forget(EVERYBODYS, 5))
-        await reached(script, "/resume")
-        gate.set()
-        await asyncio.sleep(0.05)
-        answers(script)
-        assert await forgetting == (Deleted(worker="w"),)
-        assert called(script) == ["/resume"]
+        answers(script, resume=[(500, "{}"), (503, "not JSON"), (200, "{}")])
+        assert await worker.forget(EVERYBODYS, 5) == (Deleted(worker="w"),)
+        assert called(script) == ["/pause?mode=wait", "/resume", "/resume", "/resume"]
 
 
 async def test_a_server_that_cannot_be_resumed_is_unhealthy_until_it_is(tmp_path):
@@ -188,9 +182,10 @@ async def test_a_server_is_not_put_to_rest_when_there_is_no_time_left_for_it(tmp
 async def test_a_gateway_that_ends_during_a_deletion_has_the_server_go_on(tmp_path):
     async with connected(tmp_path) as (script, worker):
         answers(script)
-        script.gates["/pause?mode=wait"] = asyncio.Event()
+        script.gates["/pause?mode=wait"] = gate = asyncio.Event()
         forgetting = asyncio.create_task(worker.forget(EVERYBODYS, 5))
         await reached(script, "/pause?mode=wait")
         await worker.aclose()
         assert called(script)[-1] == "/resume"
+        gate.set()
         await asyncio.wait([forgetting])

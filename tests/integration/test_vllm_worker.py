@@ -40,7 +40,7 @@ def events(*bodies):
 
 
 class Script:
-    """Answers by path, the same each time until changed; remembers heads."""
+    """Answers by path, the same each time until changed, or of a list one after the other; remembers heads."""
 
     def __init__(self):
         self.answers = {
@@ -59,7 +59,8 @@ class Script:
             await reader.readexactly(length)
             if gate := self.gates.get(head.split(" ")[1]):
                 await gate.wait()
-            status, body = self.answers[head.split(" ")[1]]
+            answer = self.answers[head.split(" ")[1]]
+            status, body = answer.pop(0) if isinstance(answer, list) else answer
             data = body if isinstance(body, bytes) else body.encode()
             writer.write(b"HTTP/1.1 %d x\r\nContent-Length: %d\r\n\r\n" % (status, len(data)) + data)
             await writer.drain()
