@@ -113,9 +113,8 @@ async def collect(
         InvalidSettingError: The key does not open them, or there are too many.
     """
     started_s = time.monotonic()
-    headers = dict(line.split(": ", 1) for line in target.headers.decode().splitlines())
     timeout = aiohttp.ClientTimeout(total=_TIMEOUT_S)
-    async with aiohttp.ClientSession(headers=headers, timeout=timeout) as session:
+    async with aiohttp.ClientSession(headers=target.header_fields, timeout=timeout) as session:
         url = f"{target.url}/{'admin' if is_admin else 'debug'}/receipts"
         while True:
             found.add(await _receipts(session, url, is_admin=is_admin))

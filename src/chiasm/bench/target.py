@@ -28,6 +28,11 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
         """The address as a URL, without keys."""
         return f"http{'s' if self.is_tls else ''}://{self.authority}{self.prefix}"
 
+    @property
+    def header_fields(self) -> dict[str, str]:
+        """The headers by name, for clients that want them so."""
+        return dict(line.split(": ", 1) for line in self.headers.decode().splitlines())
+
 
 def parse_target(url: str, api_key: str | None = None) -> Target:
     """Read `http://host:port`, with or without `/v1`. Raises `InvalidSettingError`."""

@@ -32,8 +32,8 @@ class ServerView:
         self._session: aiohttp.ClientSession | None = None
 
     async def __aenter__(self) -> "ServerView":
-        headers = dict(line.split(": ", 1) for line in self.target.headers.decode().splitlines())
-        self._session = aiohttp.ClientSession(headers=headers, timeout=aiohttp.ClientTimeout(total=_TIMEOUT_S))
+        timeout = aiohttp.ClientTimeout(total=_TIMEOUT_S)
+        self._session = aiohttp.ClientSession(headers=self.target.header_fields, timeout=timeout)
         return self
 
     async def __aexit__(

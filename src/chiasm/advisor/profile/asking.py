@@ -38,8 +38,8 @@ class Asking:
         self._session: aiohttp.ClientSession | None = None
 
     async def __aenter__(self) -> "Asking":
-        headers = dict(line.split(": ", 1) for line in self._target.headers.decode().splitlines())
-        self._session = aiohttp.ClientSession(headers=headers, timeout=aiohttp.ClientTimeout(total=_TIMEOUT_S))
+        timeout = aiohttp.ClientTimeout(total=_TIMEOUT_S)
+        self._session = aiohttp.ClientSession(headers=self._target.header_fields, timeout=timeout)
         return self
 
     async def __aexit__(

@@ -83,7 +83,7 @@ def _come_first() -> None:
 
     An open loop needs little of a core; one that needs 80 % of it is called invalid.
     """
-    with suppress(PermissionError):
+    with suppress(OSError, AttributeError):  # not allowed, or not known, by this system
         os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(1))
 
 

@@ -122,18 +122,22 @@ function status(text, kind) {
   $("status").className = `pill ${kind}`;
 }
 
-// Reading memory costs a server more than reading counters does.
+// Reading memory costs a server more than reading counters does, and waits for workers that may be down: the rest does not wait.
 async function weigh() {
   if (Date.now() - weighedAt < MEMORY_EVERY_MS) return;
   weighedAt = Date.now();
-  memory = Object.fromEntries((await getJson("debug/memory")).workers.map((one) => [one.worker, one]));
+  try {
+    memory = Object.fromEntries((await getJson("debug/memory")).workers.map((one) => [one.worker, one]));
+  } catch {
+    memory = {}; // what is wrong with the server, the state's own request says
+  }
 }
 
 async function refresh() {
   try {
     const [state, { receipts }] = await Promise.all([getJson("debug/state"), getJson(`debug/receipts?limit=${NUM_RECEIPTS}`)]);
     $("key-form").hidden = true;
-    await weigh();
+    weigh();
     showState(state, receipts);
     showReceipts(receipts);
   } catch (error) {
