@@ -42,5 +42,5 @@ def read_ranker_config(directory: Path) -> RankerConfig:
     except (OSError, msgspec.DecodeError) as error:
         raise EngineStartError(
             f"config.json of {directory.name} is not that of an image ranker: {error}",
-            hint="docs/pooling.md has the architecture's fields",
+            hint="docs/pooling_pictures.md has the architecture's fields",
         ) from error

@@ -1,6 +1,7 @@
 """An image ranker with random weights against a padded, masked computation written down apart from it."""
 
 import io
+import json
 
 import numpy as np
 import pytest
@@ -11,7 +12,8 @@ from torch.nn import functional
 from transformers import AutoConfig, AutoModel, AutoTokenizer
 from transformers.models.clip.image_processing_pil_clip import CLIPImageProcessorPil
 
-from chiasm.errors import ContextLengthError, InvalidRequestError, UnsupportedModelError
+from chiasm.engines.pooling.ranker_loading import load_ranker
+from chiasm.errors import ContextLengthError, EngineStartError, InvalidRequestError, UnsupportedModelError
 from chiasm.pooling.model_files import is_pooling_directory, read_pooling_model
 from chiasm.protocol.pooling.work import MediaPairInput, PairInput, TextInput
 from tests.numeric.pooling.models import MARKER, build_image_ranker
@@ -164,6 +166,26 @@ def test_other_parts_fit_together_too(tmp_path):
         alone = scores(other, pairs_of([1]), activate=False)
     assert np.isfinite(found).all()
     assert found[1] == pytest.approx(alone[0], abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "message"),
+    [
+        ('"num_attention_heads": 4', '"num_attention_heads": 5', "over 5 heads"),
+        ('"intermediate_size"', '"size"', "intermediate_size"),
+    ],
+)
+def test_a_directory_whose_sizes_do_not_go_together_is_refused_at_the_start(
+    directory, tmp_path, before, after, message
+):
+    config = json.loads((directory / "config.json").read_text())
+    adapter = json.dumps(config["adapter_config"])
+    assert before in adapter
+    config["adapter_config"] = json.loads(adapter.replace(before, after))
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    (tmp_path / "model.safetensors").symlink_to(directory / "model.safetensors")
+    with pytest.raises(EngineStartError, match=message):
+        load_ranker(tmp_path, torch.float32)
 
 
 def test_what_is_refused(one, directory):

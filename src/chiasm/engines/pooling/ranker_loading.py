@@ -23,9 +23,16 @@ class ImageRanker(nn.Module):
     """All weights of an image ranker, named as in its file."""
 
     def __init__(self, config: RankerConfig, *, text_attention: str = "sdpa") -> None:
+        """Make layers with random weights. Raises `EngineStartError` for sizes that do not go together."""
         super().__init__()
         text = _configuration(config.text_config)
         vision = _configuration(config.vision_config)
+        num_heads = config.adapter_config.num_attention_heads
+        if text.hidden_size % num_heads:
+            raise EngineStartError(
+                f"The text's width of {text.hidden_size} cannot be shared out over {num_heads} heads of the adapter",
+                hint="Give adapter_config.num_attention_heads a divisor of text_config.hidden_size",
+            )
         kind: Any = AutoModel
         self.text_model: Any = kind.from_config(text, attn_implementation=text_attention)
         if getattr(self.text_model, "pooler", None) is not None:
