@@ -5,6 +5,7 @@ checked, so that it gets copies, under their revision as name.
 """
 
 import secrets
+import shutil
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
@@ -63,8 +64,8 @@ class AdapterCopies:
             for name, data in files.items():
                 (making / name).write_bytes(data)
             making.rename(self.path(revision))
-        except FileExistsError:  # another call was faster
-            return
-        except OSError as error:
+        except OSError as error:  # also when another call was faster
             if not self.path(revision).is_dir():
                 raise AdapterError(f"The adapter cannot be copied for vLLM: {error.strerror}") from error
+        finally:
+            shutil.rmtree(making, ignore_errors=True)  # there only when it did not become the copy

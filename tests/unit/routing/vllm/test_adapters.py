@@ -1,5 +1,8 @@
 """Copies of adapters for vLLM: what it reads is what was checked."""
 
+import errno
+from pathlib import Path
+
 import pytest
 
 from chiasm.adapters.files import CONFIG_NAME, WEIGHTS_NAME
@@ -60,3 +63,32 @@ def test_a_model_whose_sizes_are_not_known_takes_none(tmp_path, load):
     copies = AdapterCopies(tmp_path / "copies", {}, {"tiny"}, AdapterSettings(roots=(str(tmp_path / "allowed"),)))
     with pytest.raises(AdapterError, match=r"config\.json"):
         copies.place(load)
+
+
+def test_a_copy_that_fails_leaves_nothing_half_done(copies, load, tmp_path, monkeypatch):
+    write_bytes = Path.write_bytes
+
+    def full(path, data):
+        if path.name == WEIGHTS_NAME:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return write_bytes(path, data)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "write_bytes", full)
+        with pytest.raises(AdapterError, match="No space left"):
+            copies.place(load)
+    assert list((tmp_path / "copies").iterdir()) == []
+    assert copies.path(copies.place(load).ref.revision).is_dir()
+
+
+def test_of_two_that_copy_at_once_one_copy_stays(copies, load, tmp_path, monkeypatch):
+    rename = Path.rename
+
+    def overtaken(path, target):
+        monkeypatch.setattr(Path, "rename", rename)
+        copies.place(load)
+        return rename(path, target)
+
+    monkeypatch.setattr(Path, "rename", overtaken)
+    ref = copies.place(load).ref
+    assert list((tmp_path / "copies").iterdir()) == [copies.path(ref.revision)]
