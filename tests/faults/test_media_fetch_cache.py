@@ -5,6 +5,8 @@ import asyncio
 import pytest
 
 from chiasm.errors import MediaFetchError, MediaRefusedError, MediaTooLargeError, UnsupportedMediaError
+from chiasm.media.fetch.cache import Download, FetchCache
+from chiasm.media.fetch.policy import HttpUrl
 from chiasm.media.ingest import MediaIngest, MediaReference
 from chiasm.settings import MediaSettings
 from tests.faults.loopback import Loopback
@@ -241,15 +243,20 @@ async def test_a_kept_download_goes_after_its_time(start, origin):
     assert "If-None-Match" not in origin.server.requests[1]
 
 
-async def test_what_is_too_old_leaves_memory_also_when_nobody_asks_for_it_again(start, origin):
-    origin.rule = IMMUTABLE
-    ingest = start(fetch_cache_ttl_s=0.2)
-    await fetched(ingest, origin, path="/a.png?1")
-    await asyncio.sleep(0.25)
-    await fetched(ingest, origin, path="/a.png?2")
-    assert (len(ingest._fetcher._cache), ingest.kept_bytes) == (1, len(FIRST))
-    await asyncio.sleep(0.25)
-    assert ingest.kept_bytes == 0
+def test_what_is_too_old_leaves_memory_also_when_nobody_asks_for_it_again():
+    cache = FetchCache(MediaSettings(fetch_cache="immutable", fetch_cache_ttl_s=10))
+    first, second, third = (HttpUrl("https", HOST, 443, f"/{name}") for name in "abc")
+    download, headers = Download(FIRST, "image/png"), {"ETag": '"v1"'}
+    cache.keep("one", first, download, headers, now_s=0.0)
+    cache.keep("one", second, download, headers, now_s=5.0)
+    assert cache.find("two", third, now_s=9.0) is None
+    assert cache.num_bytes == 2 * len(FIRST)
+    assert cache.find("two", third, now_s=10.0) is None
+    assert cache.num_bytes == len(FIRST)
+    cache.keep("one", third, download, headers, now_s=15.0)
+    assert (len(cache), cache.num_bytes) == (1, len(FIRST))
+    cache.expire(25.0)
+    assert (len(cache), cache.num_bytes) == (0, 0)
 
 
 async def test_a_confirmation_may_say_that_it_was_the_last_one(start, origin):
