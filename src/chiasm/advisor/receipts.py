@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 
 import aiohttp
 import msgspec
@@ -37,11 +37,14 @@ class Collected:
 
     Attributes:
         num_skipped: Requests that said nothing of their size: they failed, or generate nothing.
+        num_gaps: Looks that found nothing of the look before: the server may have kept fewer than came meanwhile.
     """
 
     def __init__(self) -> None:
         self._lines: dict[str, ChiasmLine] = {}
         self._skipped: set[str] = set()
+        self._last: set[str] = set()
+        self.num_gaps = 0
 
     def __len__(self) -> int:
         return len(self._lines)
@@ -51,8 +54,11 @@ class Collected:
         """See the class."""
         return len(self._skipped)
 
-    def add(self, receipts: Iterable[Receipt]) -> None:
-        """Take those that are new. Raises `InvalidSettingError` when there are too many."""
+    def add(self, receipts: Sequence[Receipt]) -> None:
+        """Take those of one look that are new. Raises `InvalidSettingError` when there are too many."""
+        ids = {one.request_id for one in receipts}
+        self.num_gaps += bool(self._last and ids) and self._last.isdisjoint(ids)
+        self._last = ids
         for one in receipts:
             line = line_of(one)
             if line is None:

@@ -57,10 +57,14 @@ def export(
         )
     write_file(out, found.lines())
     if json:
-        print_json({"file": str(out), "num_requests": len(found), "num_skipped": found.num_skipped})
+        counts = {"num_requests": len(found), "num_skipped": found.num_skipped, "num_gaps": found.num_gaps}
+        print_json({"file": str(out)} | counts)
     else:
         left_out = f"; {found.num_skipped} others failed or generate nothing" if found.num_skipped else ""
         typer.echo(f"{len(found)} requests written to {out}{left_out}.")
+    if found.num_gaps:
+        text = f"Requests may be missing at {found.num_gaps} places: the server kept fewer than came in two seconds."
+        typer.echo(f"{text} Raise gateway.max_receipts.", err=True)
 
 
 @trace.command()

@@ -90,7 +90,9 @@ def _callers(settings: Settings) -> tuple[Rule, ...]:
 def _media(settings: Settings) -> tuple[Rule, ...]:
     media = settings.media
     schemes = "https and http" if media.allow_http else "https alone"
-    hosts = ", ".join(media.allowed_domains)
+    named = [one for one in media.allowed_domains if one not in media.allowed_private_hosts]
+    num_private = len(media.allowed_domains) - len(named)
+    hosts = ", ".join([*named, *([f"{num_private} private hosts"] if num_private else ())])
     return (
         Rule(
             about="media by URL",

@@ -86,7 +86,11 @@ class TraceExporter:
     async def _send(self, session: aiohttp.ClientSession) -> bool:
         """Send one batch; says whether that failed and there is a pause."""
         batch = [self._waiting.popleft() for _ in range(min(_MAX_BATCH, len(self._waiting)))]
-        problem = await self._posted(session, await asyncio.to_thread(otlp_body, batch, self._version))
+        try:
+            problem = await self._posted(session, await asyncio.to_thread(otlp_body, batch, self._version))
+        except asyncio.CancelledError:
+            self._waiting.extendleft(reversed(batch))  # whoever ends us sends it once more, or counts it
+            raise
         if problem is None:
             self.count("sent", len(batch))
             if self._pause_s:

@@ -25,6 +25,7 @@ def memory_blocks(report: Report) -> Iterator[Block]:
         yield Facts(
             (
                 ("requests at once", value("concurrency", growth.num_requests)),
+                ("finished", value("finished", growth.num_finished)),
                 ("each uses, at most", value("growth_used", growth.used_bytes_per_request)),
                 ("each adds resident", value("growth_rss", growth.rss_bytes_per_request)),
                 ("stays resident after all", value("growth_kept", growth.kept_rss_bytes)),

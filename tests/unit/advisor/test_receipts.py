@@ -46,6 +46,13 @@ def test_a_trace_has_nothing_but_sizes_times_and_keys():
     assert b"secret" not in line
 
 
+def test_looks_that_share_nothing_are_a_gap():
+    found = Collected()
+    for names in ("", "ab", "bc", "bc", "de", "ef"):
+        found.add([receipt(name) for name in names])
+    assert (found.num_gaps, len(found)) == (1, 6)
+
+
 def test_there_is_an_end_to_what_is_kept(monkeypatch):
     monkeypatch.setattr("chiasm.advisor.receipts.MAX_REQUESTS", 2)
     with pytest.raises(InvalidSettingError, match="More than 2"):

@@ -59,6 +59,7 @@ def test_nothing_secret_is_said():
         f"gateway.admin_keys=['{_SECRET}2']",
         f"routing.worker_token={_SECRET}3",
         "gateway.audit_file=/var/log/inner/audit.log",
+        "media.allowed_domains=['inner.example', 'example.org']",
         "media.allowed_private_hosts=['inner.example']",
         "media.allowed_root=/srv/inner",
     )

@@ -148,6 +148,14 @@ async def test_a_slow_collector_does_not_hold_up_the_end(monkeypatch):
         assert time.monotonic() - start_s < 2.0
 
 
+async def test_what_is_under_way_at_the_end_is_sent_or_counted(monkeypatch):
+    monkeypatch.setattr(trace_export, "_LAST_TIMEOUT_S", 0.2)
+    async with running(Collector(delay_s=3.0)) as address, exporting(address) as (exporter, counts):
+        record(exporter, 5)
+        await until(lambda: not exporter._waiting)
+    assert counts == {"sent": 0, "dropped": 5}
+
+
 @pytest.mark.parametrize("endpoint", ["collector:4318", "ftp://host", "http://", "http://[bad", "http://h?x=1"])
 def test_addresses_that_are_none_are_refused(endpoint):
     with pytest.raises(InvalidSettingError):
