@@ -173,6 +173,19 @@ async def test_of_a_url_that_is_not_read_yet_the_name_decides(folder, name, caus
 
 
 @pytest.mark.parametrize(
+    ("head", "cause"),
+    [
+        (b"\0\0\0\x18ftypheic\0\0\0\0mif1heic", "The data is HEIC, not a picture of a supported format"),
+        (b"\0\0\0\x1cftypmif1\0\0\0\0mif1avifmiaf", "avif"),
+    ],
+)
+async def test_pictures_in_the_container_of_videos_are_judged_as_pictures(tmp_path, head, cause):
+    (tmp_path / "a").write_bytes(head + bytes(100))
+    verdict = await check_media(str(tmp_path / "a"), MediaSettings())
+    assert cause in verdict.refusal.cause
+
+
+@pytest.mark.parametrize(
     ("source", "kind", "cause"),
     [
         (data_url(wav(tone()), "image/png"), "image", "The data is WAVE sound"),

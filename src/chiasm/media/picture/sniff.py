@@ -39,6 +39,7 @@ _REFUSED = (
     (b"PK\x03\x04", "ZIP"),
     (b"\x1f\x8b", "gzip"),
 )
+_HEIC_BRANDS = (b"heic", b"heix", b"mif1")
 _MARKUP = ((b"<svg", "SVG"), (b"<!doctype html", "HTML"), (b"<html", "HTML"), (b"<?xml", "XML or SVG"), (b"{", "JSON"))
 _HINT = "Send JPEG, PNG, WebP, GIF, BMP, TIFF or AVIF"
 _HAS_AVIF = bool(features.check("avif"))
@@ -73,12 +74,17 @@ def is_avif(data: bytes | bytearray) -> bool:
     return head[4:8] == b"ftyp" and (b"avif" in brands or b"avis" in brands)
 
 
+def is_boxed_picture(data: bytes | bytearray) -> bool:
+    """Whether the first bytes are those of a picture, AVIF or HEIC, in the container that videos have, too."""
+    return is_avif(data) or (data[4:8] == b"ftyp" and bytes(data[8:12]) in _HEIC_BRANDS)
+
+
 def _name(head: bytes, data: bytes | bytearray) -> str:
     for magic, name in _REFUSED:
         if head.startswith(magic):
             return name
     if head[4:8] == b"ftyp":
-        return "HEIC" if head[8:12] in (b"heic", b"heix", b"mif1", b"msf1") else "MP4 or QuickTime video"
+        return "HEIC" if head[8:12] in (*_HEIC_BRANDS, b"msf1") else "MP4 or QuickTime video"
     if head.startswith(b"RIFF"):
         return {b"WAVE": "WAVE sound", b"AVI ": "AVI video"}.get(head[8:12], "of an unknown format")
     text = bytes(data[:256]).removeprefix(b"\xef\xbb\xbf").lstrip().lower()

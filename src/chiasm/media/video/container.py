@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 from chiasm.errors import UnsupportedMediaError
 from chiasm.media.libav import libav_border, opened_as
+from chiasm.media.picture.sniff import is_boxed_picture
 
 if TYPE_CHECKING:
     from av.container import InputContainer
@@ -17,7 +18,7 @@ _HINT = "Send H.264, VP9 or AV1"
 
 def sniff_video(head: bytes | bytearray) -> str | None:
     """Return "mp4" (QuickTime too), "matroska" (WebM too) or None, from the first bytes."""
-    if bytes(head[4:8]) in (b"ftyp", b"moov", b"wide", b"mdat") and bytes(head[8:12]) not in (b"avif", b"avis"):
+    if bytes(head[4:8]) in (b"ftyp", b"moov", b"wide", b"mdat") and not is_boxed_picture(head):
         return "mp4"
     return "matroska" if head.startswith(_EBML) else None
 

@@ -211,5 +211,7 @@ def test_without_the_extra_it_is_named(monkeypatch):
 
 
 def test_pictures_in_the_same_container_are_not_videos():
-    assert sniff_video(b"\0\0\0\x20ftypavif" + bytes(20)) is None
+    for brand in (b"avif", b"heic", b"heix", b"mif1"):
+        assert sniff_video(b"\0\0\0\x20ftyp" + brand + bytes(20)) is None
+    assert sniff_video(b"\0\0\0\x20ftypmsf1\0\0\0\0avismsf1") is None
     assert sniff_video(b"\0\0\0\x20ftypqt  " + bytes(20)) == "mp4"
