@@ -1,5 +1,6 @@
 """Adapters at the gateway: who may load them, which name means what, and what the worker is told."""
 
+import asyncio
 import json
 
 import pytest
@@ -9,7 +10,7 @@ from chiasm.errors import AdapterError
 from chiasm.gateway import create_app
 from chiasm.protocol.adapters import AdapterInfo, AdapterRef
 from chiasm.settings import AdapterSettings, GatewaySettings
-from tests.asgi import call
+from tests.asgi import Call, call
 from tests.fakes import FakeIngest, FakeWorker
 
 KEY, ADMIN = "client", "operator"
@@ -115,6 +116,14 @@ async def test_malformed_bodies_are_refused(server, body):
     answer = await server.call("POST", "/admin/adapters", body)
     assert (answer.status, answer.json["error"]["code"]) == (400, "invalid_request")
     assert await server.names() == ["fake"]
+
+
+async def test_a_body_that_does_not_come_is_not_waited_for_without_end():
+    headers = (("authorization", f"Bearer {ADMIN}"),)
+    call = Call(Server(request_timeout_s=0.05).app, "/admin/adapters", method="POST", headers=headers, pieces=[None])
+    async with asyncio.timeout(20):
+        await call.run()
+    assert (call.status, call.error["code"]) == (504, "deadline_exceeded")
 
 
 async def test_a_name_keeps_its_revision(server):

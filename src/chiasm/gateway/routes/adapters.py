@@ -8,7 +8,7 @@ from msgspec import Meta
 from starlette.requests import Request
 from starlette.responses import Response
 
-from chiasm.asgi.limits import read_body
+from chiasm.asgi.limits import RequestLimits, read_body
 from chiasm.errors import ChiasmError
 from chiasm.gateway.adapters import LoadedAdapter
 from chiasm.gateway.routes.json_response import json_response
@@ -57,7 +57,8 @@ class AdapterRoutes:
 
     async def load(self, request: Request) -> Response:
         """`POST /admin/adapters`. Raises what `Adapters.load` raises."""
-        data = await read_body(request.receive, request.scope["headers"], _MAX_BODY_BYTES, "the limit of this call")
+        async with RequestLimits(self._gateway.settings.request_timeout_s):
+            data = await read_body(request.receive, request.scope["headers"], _MAX_BODY_BYTES, "the limit of this call")
         try:
             body = msgspec.json.decode(data, type=AdapterBody)
         except msgspec.DecodeError as error:
