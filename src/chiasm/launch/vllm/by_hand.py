@@ -4,7 +4,7 @@ import signal
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import msgspec
@@ -41,7 +41,7 @@ def serve_vllm_worker(
     if spec.address.startswith("unix:"):
         clear_unix(spec.address.removeprefix("unix:"))
     crew = VllmCrew(_split_as(spec, settings), (spec,))
-    with tempfile.TemporaryDirectory(prefix="chiasm-") as folder, _told_to_end() as end:
+    with tempfile.TemporaryDirectory(prefix="chiasm-") as folder, closing(crew), _told_to_end() as end:
         process = crew.spawner(Path(folder), None)(spec)
         try:
             process.wait_ready(progress)
@@ -56,7 +56,6 @@ def serve_vllm_worker(
             process.terminate()
             if not process.wait(settings.vllm.stop_timeout_s + 1.0):
                 process.kill()
-            crew.close()
 
 
 def listed(spec: WorkerSpec) -> str:

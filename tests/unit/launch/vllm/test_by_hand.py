@@ -5,9 +5,10 @@ import tomllib
 
 import pytest
 
-from chiasm.errors import InvalidSettingError
+from chiasm.errors import AdapterError, InvalidSettingError
 from chiasm.launch.processes.specs import WorkerSpec
 from chiasm.launch.server import clear_unix
+from chiasm.launch.vllm import by_hand
 from chiasm.launch.vllm.by_hand import _split_as, listed, serve_vllm_worker
 from chiasm.launch.vllm.workers_file import read_workers
 from chiasm.settings import RoutingSettings, Settings
@@ -64,3 +65,20 @@ def test_only_a_socket_that_is_left_over_is_removed(tmp_path):
             assert path.exists()
     clear_unix(str(left))
     assert not left.exists()
+
+
+def test_what_a_server_that_could_not_be_started_was_to_share_goes(monkeypatch):
+    class Crew:
+        is_closed = False
+
+        def spawner(self, folder, spool):
+            raise AdapterError("The folder is not below one of the allowed roots")
+
+        def close(self):
+            self.is_closed = True
+
+    crew = Crew()
+    monkeypatch.setattr(by_hand, "VllmCrew", lambda settings, specs: crew)
+    with pytest.raises(AdapterError):
+        serve_vllm_worker(Settings(), spec("encode"), lambda *_: None, pytest.fail)
+    assert crew.is_closed
