@@ -9,7 +9,7 @@ from chiasm.engines.pooling.reference import HuggingFaceReference
 from chiasm.errors import EngineStartError, UnsupportedModelError
 from chiasm.pooling.io.absa import AspectSentiment
 from chiasm.pooling.model_files import read_pooling_model
-from chiasm.protocol.pooling.work import PairInput
+from chiasm.protocol.pooling.work import PairInput, TextInput
 from tests.numeric.pooling.served import served
 from tests.vllm.pooling_models import LABELS, aspect_probabilities, aspect_sentiment
 
@@ -54,3 +54,10 @@ def test_labels_of_another_model_and_a_missing_head_are_refused(directory):
 def test_parity_says_that_transformers_has_no_such_model(directory):
     with pytest.raises(UnsupportedModelError, match="AspectSentiment"):
         HuggingFaceReference(directory, read_pooling_model(directory))
+
+
+def test_served_for_embedding_it_is_the_encoder_without_its_heads(directory):
+    with served(directory, pooling__task="embed") as one:
+        [output] = one.pool("embed", [TextInput("ok")])
+        assert one.worker.pooling.width == 384
+    assert output.values.shape == (384,)

@@ -43,7 +43,7 @@ def load_pooler(
         assert answers is not None, "a yes/no model knows its answers"
         whole = _weights(AutoModelForCausalLM, directory, config, dtype)
         backbone, head, width = whole.base_model, answer_head(whole.lm_head.weight, *answers), 1
-    elif ARCHITECTURE in (config.architectures or ()):
+    elif model.shape == "token_classifier" and ARCHITECTURE in (config.architectures or ()):
         backbone = _weights(AutoModel, directory, config, dtype)
         _taken_pooler(backbone)
         head, width = load_aspect_head(directory, config.hidden_size, model.labels), len(model.labels)
