@@ -1,5 +1,6 @@
 """One vLLM server started by hand, for gateways whose workers' file lists it."""
 
+import json
 import signal
 import tempfile
 import threading
@@ -59,10 +60,9 @@ def serve_vllm_worker(
 
 
 def listed(spec: WorkerSpec) -> str:
-    """What to write into a gateway's workers' file."""
-    return "\n".join(
-        ("[[workers]]", f'name = "{spec.name}"', f'url = "{spec.address}"', f"roles = {list(spec.roles)}")
-    ).replace("'", '"')
+    """What to write into a gateway's workers' file; JSON's texts and lists are TOML's, too."""
+    name, url, roles = (json.dumps(value, ensure_ascii=False) for value in (spec.name, spec.address, spec.roles))
+    return f"[[workers]]\nname = {name}\nurl = {url}\nroles = {roles}"
 
 
 def _split_as(spec: WorkerSpec, settings: Settings) -> Settings:

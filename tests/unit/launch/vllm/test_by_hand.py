@@ -3,6 +3,7 @@
 import socket
 import tomllib
 
+import msgspec
 import pytest
 
 from chiasm.errors import AdapterError, InvalidSettingError
@@ -37,10 +38,10 @@ def test_roles_say_what_is_handed_over(roles, topology, expected):
 
 def test_what_is_said_can_be_written_into_the_workers_file(tmp_path):
     path = tmp_path / "workers.toml"
-    path.write_text(listed(spec("prefill", "decode")))
+    path.write_text(listed(msgspec.structs.replace(spec("prefill", "decode"), name='Ann\'s "first"')), "utf-8")
     assert tomllib.loads(path.read_text())["workers"][0]["roles"] == ["prefill", "decode"]
     (read,) = read_workers(str(path))
-    assert (read.name, read.url, read.roles) == ("w", "http://127.0.0.1:9001", ("prefill", "decode"))
+    assert (read.name, read.url, read.roles) == ('Ann\'s "first"', "http://127.0.0.1:9001", ("prefill", "decode"))
 
 
 @pytest.mark.parametrize(("address", "what"), [("nowhere", "no address"), ("http://10.0.0.7:9001", "without a token")])
