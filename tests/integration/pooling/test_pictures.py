@@ -42,6 +42,12 @@ def ask(worker, *inputs, salt="", task="embed", **params):
     return worker.pool(request)
 
 
+async def until_under_way(worker):
+    """Look in every turn of the event loop: a small picture is under way for no longer than a few of them."""
+    while not worker.stats().num_held_embeddings:
+        await asyncio.sleep(0)
+
+
 def counts(worker):
     """Pictures decoded, encoded, found in the cache."""
     totals = worker.stats().totals
@@ -91,7 +97,7 @@ async def test_deleting_reaches_what_is_kept(worker):
 
 async def test_what_is_deleted_while_it_is_made_is_not_kept(worker):
     running = asyncio.create_task(ask(worker, FIRST))
-    await until(lambda: worker.stats().num_held_embeddings == 1)
+    await until_under_way(worker)
     [deleted] = await worker.forget(Deletion(identity=FIRST.item.identity), 5.0)
     assert deleted.num_pending == 1
     assert len((await running).outputs[0].values) == 24, "who had asked is answered"
@@ -115,7 +121,7 @@ async def test_the_cache_is_bounded_in_bytes_and_time(directory):
 
 async def test_cancelling_leaves_nothing_under_way(worker):
     running = asyncio.create_task(ask(worker, FIRST))
-    await until(lambda: worker.stats().num_held_embeddings == 1)
+    await until_under_way(worker)
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
         await running
