@@ -44,7 +44,7 @@ def ask(worker, *inputs, salt="", task="embed", **params):
 
 async def until_under_way(worker):
     """Look in every turn of the event loop: a small picture is under way for no longer than a few of them."""
-    while not worker.stats().num_held_embeddings:
+    while not worker.stats().num_held_embeddings:  # noqa: ASYNC110 - nothing tells of it
         await asyncio.sleep(0)
 
 
