@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from chiasm.cli.options import ConfigFile, Json, Overrides, resolved
-from chiasm.cli.printing import FAILURE, print_json
+from chiasm.cli.printing import FAILURE, print_json, steps_bar
 from chiasm.cli.process import restart_for_arithmetic
 
 if TYPE_CHECKING:
@@ -65,17 +65,12 @@ def faults(
 
 async def _verdicts(trials: "list[Trial]", settings: "Settings") -> "list[Verdict]":
     """Make the trials; on a terminal, says on standard error what is being tried and how it has gone so far."""
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
     from chiasm.faults.matrix import AFTERWARDS, run_matrix
     from chiasm.observability.logs import configure_logging
 
     configure_logging("error")
-    console = Console(stderr=True)
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     verdicts: list[Verdict] = []
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+    with steps_bar() as bar:
         task = bar.add_task("Starting", total=len(trials))
 
         def on_trial(name: str, where: str) -> None:
@@ -85,7 +80,7 @@ async def _verdicts(trials: "list[Trial]", settings: "Settings") -> "list[Verdic
             verdicts.append(verdict)
             bar.advance(task, verdict.fault != AFTERWARDS)
             for problem in verdict.problems:
-                console.print(f"{verdict.topology}: {verdict.fault}: {problem}", style="red", markup=False)
+                bar.console.print(f"{verdict.topology}: {verdict.fault}: {problem}", style="red", markup=False)
     return verdicts
 
 

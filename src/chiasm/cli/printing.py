@@ -1,10 +1,14 @@
 """What commands print besides their results."""
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import typer
 
 from chiasm.errors import ChiasmError, SettingsError
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
 
 FAILURE = 1
 USAGE = 2
@@ -23,6 +27,16 @@ def print_json(value: object) -> None:
     import msgspec
 
     typer.echo(msgspec.json.format(msgspec.json.encode(value)).decode())
+
+
+def steps_bar() -> "Progress":
+    """A bar of steps on standard error, for long work; nothing where that is no terminal."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    return Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
 
 
 class LoadingLine:

@@ -8,7 +8,7 @@ import typer
 
 from chiasm.cli.files import check_folders
 from chiasm.cli.options import Json
-from chiasm.cli.printing import print_json
+from chiasm.cli.printing import print_json, steps_bar
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -55,17 +55,12 @@ def profile(  # noqa: PLR0913 - one parameter is one option
 
 async def _profiled(server: str, api_key: str | None, repeats: int, limits: dict[str, int]) -> "Profile":
     """Run; on a terminal, says on standard error how far it is."""
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
     from chiasm.advisor.profile.asking import Asking
     from chiasm.advisor.profile.runs import Runs, profile_of
     from chiasm.bench.target import parse_target
 
     target = parse_target(server, api_key)
-    console = Console(stderr=True)
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+    with steps_bar() as bar:
         task = bar.add_task("Starting")
         async with Asking(target) as asking:
 

@@ -9,7 +9,7 @@ import typer
 
 from chiasm.cli.files import check_folders, write_file
 from chiasm.cli.options import Json
-from chiasm.cli.printing import FAILURE, print_json
+from chiasm.cli.printing import FAILURE, print_json, steps_bar
 
 if TYPE_CHECKING:
     from chiasm.reporting.cells import Plan
@@ -63,7 +63,7 @@ def report(  # noqa: PLR0913 - each argument is an option
     """
     from chiasm.errors import InvalidSettingError
     from chiasm.reporting.cells import Plan
-    from chiasm.reporting.comparison import compare, read_report
+    from chiasm.reporting.comparison import check_load, compare, read_report
 
     outputs = output or ([] if json else [Path("report.html")])
     for path in outputs:
@@ -79,8 +79,15 @@ def report(  # noqa: PLR0913 - each argument is an option
         output_tokens=output_tokens,
     )
     earlier = None if baseline is None else read_report(baseline)
+    if earlier is not None:
+        check_load(earlier.load, {name: told for name, told in plan.load.items() if name != "kind"})
     made = asyncio.run(_made(url, api_key, plan))
-    comparison = None if earlier is None else compare(earlier, made, tolerance)
+    try:
+        comparison = None if earlier is None else compare(earlier, made, tolerance)
+    except InvalidSettingError:  # what took minutes is kept
+        for path in outputs:
+            _write(path, made, None)
+        raise
     for path in outputs:
         _write(path, made, comparison)
     if json:
@@ -100,18 +107,13 @@ def _counts(text: str, option: str, least: int) -> tuple[int, ...]:
 
 async def _made(url: str, api_key: str | None, plan: "Plan") -> "Report":
     """Make it; on a terminal, says on standard error how far it is."""
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
     from chiasm.bench.cell import Watcher
     from chiasm.bench.target import parse_target
     from chiasm.reporting.gathering import make_report
     from chiasm.reporting.server import ServerView
 
-    console = Console(stderr=True)
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with (
-        Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar,
+        steps_bar() as bar,
         TemporaryDirectory(prefix="chiasm-report-") as folder,
     ):
         task = bar.add_task("Starting")

@@ -9,7 +9,7 @@ import typer
 
 from chiasm.cli.files import check_folders, write_file
 from chiasm.cli.options import Json
-from chiasm.cli.printing import print_json
+from chiasm.cli.printing import print_json, steps_bar
 from chiasm.cli.workload import (
     CalibrationFile,
     Images,
@@ -184,12 +184,7 @@ def _changes(up_s: float, down_s: float, max_encoders: int, queue_ms: float, see
 
 def _with_progress(found: "Iterator[Summary]", names: list[str]) -> "Iterator[Summary]":
     """On a terminal, says on standard error which fleet is being simulated."""
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-    console = Console(stderr=True)
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+    with steps_bar() as bar:
         task = bar.add_task(names[0], total=len(names))
         for done, summary in enumerate(found, 1):
             yield summary

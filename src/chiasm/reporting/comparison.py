@@ -1,7 +1,7 @@
 """What has changed since an earlier report, as far as the values of single requests can tell it from chance."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -74,17 +74,26 @@ def read_report(path: Path) -> Report:
     return report
 
 
+def check_load(before: Mapping[str, str], now: Mapping[str, str]) -> None:
+    """See that a baseline was made with the same load, as far as `now` tells. Raises `InvalidSettingError`."""
+    differing = [name for name in now if before.get(name) != now[name]]
+    if differing:
+        raise InvalidSettingError(
+            f"The baseline was made with another load: {', '.join(differing)}", hint="Use the same options for both"
+        )
+
+
+def _weights(report: Report) -> str:
+    return " ".join(filter(None, (report.model.id, report.model.dtype, report.model.model_revision)))
+
+
 def compare(before: Report, now: Report, tolerance: float) -> Comparison:
     """Compare cells that both have. A change of the median by less than `tolerance` is never one.
 
     Raises:
         InvalidSettingError: They measured different things.
     """
-    if before.load != now.load:
-        differing = [name for name in now.load if before.load.get(name) != now.load[name]]
-        raise InvalidSettingError(
-            f"The baseline was made with another load: {', '.join(differing)}", hint="Use the same options for both"
-        )
+    check_load(before.load, now.load)
     pairs = list(_pairs(before, now))
     raw = [_changed(*pair) for pair in pairs]
     level = _LEVEL / max(1, len(raw))
@@ -94,6 +103,8 @@ def compare(before: Report, now: Report, tolerance: float) -> Comparison:
         f"all {len(raw)} comparisons together), and with a 95 % interval on one side of zero. Requests side by "
         f"side are averaged in groups first."
     )
+    if _weights(before) != _weights(now):
+        method = f"Other weights: before {_weights(before)}, now {_weights(now)}. {method}"
     return Comparison(changes=changes, findings=tuple(_findings(before, now)), method=method)
 
 

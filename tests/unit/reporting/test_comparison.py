@@ -2,7 +2,9 @@
 
 import msgspec
 import pytest
+from typer.testing import CliRunner
 
+from chiasm.cli.app import app
 from chiasm.errors import InvalidSettingError
 from chiasm.reporting.cells import _MIN_REQUESTS, _PER_OPEN, Plan
 from chiasm.reporting.comparison import _MIN_VALUES, compare, mann_whitney, read_report
@@ -60,6 +62,20 @@ def test_a_slow_server_has_values_enough_to_be_compared():
 def test_another_load_is_not_compared():
     with pytest.raises(InvalidSettingError, match="another load: output_tokens"):
         compare(report(load={"output_tokens": "8"}), report(load={"output_tokens": "9"}), 0.1)
+
+
+def test_another_load_is_said_before_anything_is_measured(tmp_path):
+    (tmp_path / "r.json").write_bytes(msgspec.json.encode(report(load={"text_tokens": "9"})))
+    result = CliRunner().invoke(app, ["report", "http://127.0.0.1:9", "--baseline", str(tmp_path / "r.json")])
+    assert isinstance(result.exception, InvalidSettingError)
+    assert "another load: text_tokens" in result.exception.message
+
+
+def test_other_weights_are_said_beside_the_verdict():
+    now = report()
+    other = msgspec.structs.replace(now, model=msgspec.structs.replace(now.model, model_revision="other"))
+    assert "Other weights: before" in compare(other, now, 0.1).method
+    assert "Other weights" not in compare(now, now, 0.1).method
 
 
 def test_reports_survive_the_file(tmp_path):

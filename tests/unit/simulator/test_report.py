@@ -46,7 +46,9 @@ class Balance(HTMLParser):
 
 
 def test_the_page_is_whole_and_needs_nothing_from_elsewhere():
-    page = Balance(html_of(summaries(), Objective(ttft_s=0.3), ["Stage costs: <made> up."]))
+    text = html_of(summaries(), Objective(ttft_s=0.3), ["Stage costs: <made> up."])
+    assert "default-src 'none'" in text
+    page = Balance(text)
     assert page.open == []
     assert page.links == []
     assert "Stage costs: <made> up." in page.words

@@ -59,7 +59,7 @@ class GridSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     text_tokens: Count = 32
     image_format: Literal["jpeg", "png", "webp"] = "jpeg"
     pixels_per_token: Count = 1024
-    capacity_requests: Count = 16
+    capacity_requests: Annotated[int, Meta(ge=2)] = 16
     capacity_open: Count = 4
     timeout_s: Positive = 120.0
     order_seed: int = 0

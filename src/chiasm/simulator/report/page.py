@@ -23,6 +23,7 @@ def document(title: str, body: Iterable[str]) -> str:
         [
             '<!doctype html><html lang="en"><head><meta charset="utf-8">',
             '<meta name="viewport" content="width=device-width,initial-scale=1">',
+            """<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'">""",
             f"<title>{name}</title><style>{CSS}</style></head><body>",
             f"<h1>{name}</h1>",
             *body,

@@ -116,3 +116,4 @@ def test_gains_and_losses_have_colours_of_their_own():
 def test_a_title_is_text_and_no_markup(report):
     evil = msgspec.structs.replace(report, grid=msgspec.structs.replace(GRID, title="<script>alert(1)</script>"))
     assert "<script>" not in html_of(evil)
+    assert "default-src 'none'" in html_of(evil)

@@ -27,6 +27,7 @@ def html_of(report: Report) -> str:
         [
             '<!doctype html><html lang="en"><head><meta charset="utf-8">',
             '<meta name="viewport" content="width=device-width,initial-scale=1">',
+            """<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'">""",
             f"<title>{title}</title><style>{CSS}</style></head><body>{HATCH}",
             f"<h1>{title}</h1>",
             *_top(report),
