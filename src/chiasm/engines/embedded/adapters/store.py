@@ -145,9 +145,8 @@ class AdapterStore:
                 resident.is_unloaded = False
                 resident.num_pins += num_pins
                 return resident
-        layers = adapter_layers(files, self._base)
-        self._make_room(num_bytes_of(layers))
-        resident = _Resident(self._arrange(layers), num_pins)
+        self._make_room(num_bytes_of(files, self._base))  # before any is taken
+        resident = _Resident(self._arrange(adapter_layers(files, self._base)), num_pins)
         self._make_room(resident.arranged.num_bytes)  # a little more, once arranged
         with self._lock:
             self._resident[files.revision] = resident

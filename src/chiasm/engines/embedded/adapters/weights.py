@@ -25,20 +25,29 @@ def adapter_layers(files: AdapterFiles, base: BaseModel) -> AdapterLayers:
         {
             part: _stacked(files, base, layer, targets)
             for part, targets in _STACKED.items()
-            if any(Place(layer, target, "A") in files.stored for target in targets)
+            if _present(files, layer, targets)
         }
         for layer in range(base.num_layers)
     ]
 
 
-def num_bytes_of(layers: AdapterLayers) -> int:
-    """What the weights take in float32, but for what decoders add to even them out."""
-    return sum(one.shrink.nbytes + one.expand.nbytes for layer in layers for one in layer.values())
+def num_bytes_of(files: AdapterFiles, base: BaseModel) -> int:
+    """What `adapter_layers` will take; decoders add a little to even it out. Files may take a sixth of it."""
+    num_floats = 0
+    for layer in range(base.num_layers):
+        for targets in _STACKED.values():
+            outputs, inputs = sum(base.shape_of(target)[0] for target in targets), base.shape_of(targets[0])[1]
+            num_floats += files.config.r * len(_present(files, layer, targets)) * (outputs + inputs)
+    return num_floats * torch.float32.itemsize
+
+
+def _present(files: AdapterFiles, layer: int, targets: Sequence[str]) -> list[str]:
+    return [target for target in targets if Place(layer, target, "A") in files.stored]
 
 
 def _stacked(files: AdapterFiles, base: BaseModel, layer: int, targets: Sequence[str]) -> LowRank:
     """The projections' `expand`s stand beside each other, each below the rows of its own `shrink`."""
-    present = [target for target in targets if Place(layer, target, "A") in files.stored]
+    present = _present(files, layer, targets)
     rank, outputs = files.config.r, [base.shape_of(target)[0] for target in targets]
     expand = torch.zeros(sum(outputs), rank * len(present))
     for column, target in enumerate(present):

@@ -2,16 +2,18 @@
 
 import struct
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 
-from chiasm.adapters.files import WEIGHTS_NAME
+from chiasm.adapters.files import WEIGHTS_NAME, read_adapter
+from chiasm.engines.embedded.adapters import store as store_module
+from chiasm.engines.embedded.adapters import weights
 from chiasm.engines.embedded.adapters.store import AdapterStore
 from chiasm.errors import AdapterError, LayoutMismatchError, OverloadedError
 from chiasm.protocol.adapters import AdapterLoad
 from chiasm.settings import AdapterSettings
-from tests.unit.adapters.adapter_files import BASE, write
+from tests.unit.adapters.adapter_files import BASE, safetensors, shapes, write
 
 SIZE = 400_000
 
@@ -165,3 +167,18 @@ def test_an_adapter_larger_than_all_room_is_refused(tmp_path):
     with pytest.raises(AdapterError, match="takes"):
         store.load(AdapterLoad(name="a", directory=str(folder)))
     assert (store.num_resident, store.num_bytes) == (0, 0)
+
+
+def test_what_an_adapter_will_take_is_known_before_it_takes_it(tmp_path, monkeypatch):
+    """In float16, and where not all projections of a part are adapted, files are much smaller than what they become."""
+    base = replace(BASE, hidden=8192, attention=8192, key_value=1024)
+    stored = shapes(outputs=8192, inputs=8192, rank=8) | shapes(1, "self_attn.o_proj", 8192, 8192, rank=8)
+    folder = write(tmp_path / "1", safetensors(stored, dtype="F16", size=2), r=8)
+    files = read_adapter(str(folder), base, AdapterSettings(roots=(str(tmp_path),)))
+    layers = weights.adapter_layers(files, base)
+    taken = sum(one.shrink.nbytes + one.expand.nbytes for layer in layers for one in layer.values())
+    assert weights.num_bytes_of(files, base) == taken > 2**20 > len(files.data)
+    monkeypatch.setattr(store_module, "adapter_layers", lambda *_: pytest.fail("memory was taken"))
+    store = AdapterStore(lambda layers: Arranged(0), base, AdapterSettings(roots=(str(tmp_path),), max_bytes=2**20))
+    with pytest.raises(AdapterError, match="takes"):
+        store.load(AdapterLoad(name="a", directory=str(folder)))
