@@ -1,6 +1,6 @@
 """Encoded audio to one channel of floats at the rate that a model hears."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from fractions import Fraction
 from typing import Any
 
@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from chiasm.errors import MediaDecodeError
 from chiasm.media.audio.container import audio_border, opened_audio
-from chiasm.media.audio.header import audio_stream, check_duration, read_audio_header
+from chiasm.media.audio.header import AudioHeader, audio_stream, check_duration, read_audio_header
 from chiasm.media.libav import load_av
 from chiasm.settings import MediaSettings
 
@@ -24,7 +24,7 @@ def decode_audio(data: bytes, rate: int, settings: MediaSettings) -> Samples:
     """Return all of it as one channel, the mean of the stored ones, at `rate` samples in a second.
 
     Full scale is 1; lossy codecs and filters may go a little beyond. Blocks. Of n samples at a rate r come
-    ceil(n * rate / r). Memory is bounded by `max_audio_s`, whatever headers say.
+    ceil(n * rate / r). Memory is bounded by `max_audio_s` at the rate asked for, whatever headers say.
 
     Raises:
         UnsupportedMediaError: Not a supported format.
@@ -33,33 +33,47 @@ def decode_audio(data: bytes, rate: int, settings: MediaSettings) -> Samples:
     """
     header = read_audio_header(data, settings)
     with opened_audio(data) as container, audio_border(header.codec):
-        pieces, num_samples = [], 0
-        for piece in _decoded(container, header.rate, header.num_channels):
-            num_samples += len(piece)
-            check_duration(num_samples, header.rate, settings)
-            pieces.append(piece)
-    if not num_samples:
+        found = resampled(_decoded(container, header, settings), header.rate, rate)
+    if not len(found):
         raise MediaDecodeError(f"The {header.codec} audio holds no sample")
-    return resampled(np.concatenate(pieces), header.rate, rate)
+    return found
 
 
-def resampled(samples: Samples, rate: int, wanted_rate: int) -> Samples:
-    """Change the rate: a linear-phase low-pass below half of the lower rate, without shift in time."""
-    if rate == wanted_rate:
-        return samples
-    length = -(-len(samples) * wanted_rate // rate)
-    pieces = list(_through_filter(samples, rate, wanted_rate))
-    found = np.concatenate(pieces) if pieces else np.zeros(0, np.float32)
-    return np.pad(found, (0, length - len(found))) if len(found) < length else found[:length]
+def resampled(pieces: Iterable[Samples], rate: int, wanted_rate: int) -> Samples:
+    """Change the rate: a linear-phase low-pass below half of the lower rate, without shift in time.
+
+    Pieces go through one after the other: audio of a high rate is never there as a whole.
+    """
+    counted = _Counted(pieces)
+    found = list(counted if rate == wanted_rate else _through_filter(counted, rate, wanted_rate))
+    whole = np.concatenate(found) if found else np.zeros(0, np.float32)
+    length = -(-counted.num_samples * wanted_rate // rate)
+    return np.pad(whole, (0, length - len(whole))) if len(whole) < length else whole[:length]
 
 
-def _decoded(container: Any, rate: int, num_channels: int) -> Iterator[Samples]:
-    stream = audio_stream(container)
+class _Counted:
+    """Pieces on their way, and how many samples have come by."""
+
+    def __init__(self, pieces: Iterable[Samples]) -> None:
+        self._pieces = pieces
+        self.num_samples = 0
+
+    def __iter__(self) -> Iterator[Samples]:
+        for piece in self._pieces:
+            self.num_samples += len(piece)
+            yield piece
+
+
+def _decoded(container: Any, header: AudioHeader, settings: MediaSettings) -> Iterator[Samples]:
+    stream, num_samples = audio_stream(container), 0
     stream.codec_context.thread_count = 1  # requests run side by side
     for frame in container.decode(stream):
-        if frame.sample_rate != rate or frame.layout.nb_channels != num_channels:
+        if frame.sample_rate != header.rate or frame.layout.nb_channels != header.num_channels:
             raise MediaDecodeError("The audio changes its rate or channels on the way")
-        yield _mono(frame, num_channels)
+        piece = _mono(frame, header.num_channels)
+        num_samples += len(piece)
+        check_duration(num_samples, header.rate, settings)
+        yield piece
 
 
 def _mono(frame: Any, num_channels: int) -> Samples:
@@ -73,7 +87,21 @@ def _mono(frame: Any, num_channels: int) -> Samples:
     return found
 
 
-def _through_filter(samples: Samples, rate: int, wanted_rate: int) -> Iterator[Samples]:
+def _in_large(pieces: Iterable[Samples]) -> Iterator[Samples]:
+    """The same samples in fewer pieces: a codec's may be tiny."""
+    waiting: list[Samples] = []
+    num_waiting = 0
+    for piece in pieces:
+        waiting.append(piece)
+        num_waiting += len(piece)
+        if num_waiting >= _PIECE_SAMPLES:
+            yield np.concatenate(waiting)
+            waiting, num_waiting = [], 0
+    if num_waiting:
+        yield np.concatenate(waiting)
+
+
+def _through_filter(pieces: Iterable[Samples], rate: int, wanted_rate: int) -> Iterator[Samples]:
     av = load_av()
     graph = av.filter.Graph()
     nodes = [
@@ -83,9 +111,11 @@ def _through_filter(samples: Samples, rate: int, wanted_rate: int) -> Iterator[S
         graph.add("abuffersink"),
     ]
     graph.link_nodes(*nodes).configure()
-    for at in range(0, len(samples), _PIECE_SAMPLES):
-        frame = av.AudioFrame.from_ndarray(samples[None, at : at + _PIECE_SAMPLES], format="flt", layout="mono")
+    at = 0
+    for piece in _in_large(pieces):
+        frame = av.AudioFrame.from_ndarray(piece[None], format="flt", layout="mono")
         frame.sample_rate, frame.pts, frame.time_base = rate, at, Fraction(1, rate)
+        at += len(piece)
         graph.push(frame)
         yield from _pulled(graph)
     graph.push(None)

@@ -1,6 +1,7 @@
 """Audio: facts from packets, samples at the right rate, pitch, loudness and length, refusals with flat memory."""
 
 import struct
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -61,14 +62,14 @@ def test_channels_become_their_mean():
 @pytest.mark.parametrize("share", [0.05, 0.4])
 def test_a_tone_keeps_pitch_loudness_phase_and_length(rate, wanted, share):
     hertz = share * min(rate, wanted)
-    found = resampled(tone(hertz, rate=rate, seconds=1.5), rate, wanted)
+    found = resampled([tone(hertz, rate=rate, seconds=1.5)], rate, wanted)
     ideal = tone(hertz, rate=wanted, seconds=1.5)
     assert len(found) == len(ideal)
     assert np.abs(found - ideal)[EDGE:-EDGE].max() < 3e-5
 
 
 def test_what_the_lower_rate_cannot_hold_is_gone_and_does_not_come_back_elsewhere():
-    found = resampled(tone(10_000, rate=48_000), 48_000, 16_000)
+    found = resampled([tone(10_000, rate=48_000)], 48_000, 16_000)
     assert np.abs(found[EDGE:-EDGE]).max() < 1e-5
 
 
@@ -76,7 +77,26 @@ def test_what_the_lower_rate_cannot_hold_is_gone_and_does_not_come_back_elsewher
     ("num_samples", "rate", "wanted"), [(1, 44_100, 16_000), (7, 48_000, 16_000), (3, 8000, 48_000)]
 )
 def test_a_few_samples_have_the_right_length(num_samples, rate, wanted):
-    assert len(resampled(np.ones(num_samples, np.float32), rate, wanted)) == -(-num_samples * wanted // rate)
+    assert len(resampled([np.ones(num_samples, np.float32)], rate, wanted)) == -(-num_samples * wanted // rate)
+
+
+def test_how_the_samples_are_cut_into_pieces_does_not_matter():
+    whole = tone(440, rate=48_000, seconds=3)
+    pieces = np.split(whole, [1, 2, 1000, 1001, 70_000, 143_999])
+    assert np.array_equal(resampled(pieces, 48_000, 16_000), resampled([whole], 48_000, 16_000))
+    assert np.array_equal(resampled(pieces, 16_000, 16_000), whole)
+
+
+def test_a_high_rate_is_never_there_as_a_whole():
+    num_pieces, num_samples = 200, 65_536
+    tracemalloc.start()
+    try:
+        found = resampled((np.zeros(num_samples, np.float32) for _ in range(num_pieces)), 384_000, 16_000)
+        _, peak_bytes = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert len(found) == -(-num_pieces * num_samples * 16_000 // 384_000)
+    assert peak_bytes < num_pieces * num_samples * 4 / 5
 
 
 @pytest.mark.parametrize(
