@@ -21,12 +21,12 @@ def call(
     timeout_s: float = READ_TIMEOUT_S,
 ) -> Any:
     """Ask a server's API once and return the answer's JSON. Raises `ChiasmError`, as the server has it."""
-    connection, _ = _connection(server)
+    connection, prefix = _connection(server)
     headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {api_key}"} if api_key else {})
     try:
         connection.connect()
         connection.sock.settimeout(timeout_s)
-        connection.request(method, path, None if body is None else json.dumps(body).encode(), headers)
+        connection.request(method, prefix + path, None if body is None else json.dumps(body).encode(), headers)
         response = connection.getresponse()
         data = response.read()
     except (OSError, http.client.HTTPException) as error:
@@ -42,7 +42,7 @@ def call(
 
 
 def _connection(server: str) -> tuple[http.client.HTTPConnection, str]:
-    """A connection and the path before the API's. Raises `InvalidSettingError` for what is no server's URL."""
+    """A connection and the path before the API's, without `/v1`. Raises `InvalidSettingError` for what is no server's URL."""
     try:
         parts = urlsplit(server if "//" in server else f"http://{server}")
         host, port = parts.hostname, parts.port
@@ -51,7 +51,7 @@ def _connection(server: str) -> tuple[http.client.HTTPConnection, str]:
     if not host or parts.scheme not in ("http", "https"):
         raise InvalidSettingError(f"'{server}' is not a server's URL", hint="For example http://127.0.0.1:8000")
     kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
-    return kind(host, port, timeout=CONNECT_TIMEOUT_S), parts.path
+    return kind(host, port, timeout=CONNECT_TIMEOUT_S), parts.path.rstrip("/").removesuffix("/v1")
 
 
 def _no_answer(server: str, error: Exception) -> EngineError:
@@ -67,8 +67,8 @@ class ChatClient:
     def __init__(self, server: str, api_key: str | None = None) -> None:
         """Take `http://host:port`, with or without `/v1`. Raises `InvalidSettingError` for anything else."""
         self._server = server
-        self._connection, path = _connection(server)
-        self._path = path.rstrip("/").removesuffix("/v1") + "/v1/chat/completions"
+        self._connection, prefix = _connection(server)
+        self._path = prefix + "/v1/chat/completions"
         self._headers = {"Content-Type": "application/json"}
         if api_key:
             self._headers["Authorization"] = f"Bearer {api_key}"

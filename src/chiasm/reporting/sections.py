@@ -184,7 +184,7 @@ def _share(part: float, whole: float | None) -> float | None:
 def _examples(report: Report) -> Iterator[Block]:
     if report.examples:
         bars = tuple((one.what, _receipt_parts(one.receipt)) for one in report.examples)
-        yield Bars("A usual and a slow request of this report, receipt by receipt", bars)
+        yield Bars("A usual and a slow request of those whose receipts the server keeps", bars)
         head = (
             "request",
             "way",

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from chiasm.cli.client import ChatClient
+from chiasm.cli.client import ChatClient, call
 from chiasm.errors import (
     AuthenticationError,
     CapacityError,
@@ -42,6 +42,13 @@ def answering(answer):
 
 def response(body, status="200 OK"):
     return f"HTTP/1.1 {status}\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body
+
+
+@pytest.mark.parametrize(("suffix", "path"), [("", "/admin/x"), ("/v1", "/admin/x"), ("/below/v1/", "/below/admin/x")])
+def test_calls_keep_the_path_that_a_proxy_wants(suffix, path):
+    with answering(response(b"{}")) as (address, seen):
+        assert call(address + suffix, None, "POST", "/admin/x", {"n": 1}) == {}
+    assert seen[0].startswith(f"POST {path} HTTP/1.1\r\n".encode())
 
 
 def test_chunks_until_the_end_mark():
