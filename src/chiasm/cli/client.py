@@ -42,7 +42,7 @@ def call(
 
 
 def _connection(server: str) -> tuple[http.client.HTTPConnection, str]:
-    """A connection and the path before the API's, without `/v1`. Raises `InvalidSettingError` for what is no server's URL."""
+    """A connection and the path before the API's and its `/v1`. Raises `InvalidSettingError` for what is no URL."""
     try:
         parts = urlsplit(server if "//" in server else f"http://{server}")
         host, port = parts.hostname, parts.port
