@@ -91,10 +91,13 @@ BREAKS = {
 async def test_a_process_that_fails_is_one_failed_item(start, monkeypatch, name):
     step, cause = BREAKS[name]
     ingest = start(decoder="processes", decode_timeout_s=SHORT_S)
-    steps = [f"s.sendall({TAKEN!r})", "import os", step, "s.recv(9999)", "s.recv(9999)"]
+    data = clip(2)
+    # One that ends before it has all of the job has taken none, whatever it says.
+    whole = ["n = int.from_bytes(s.recv(3, socket.MSG_WAITALL), 'big')", f"s.recv(n + {len(data)}, socket.MSG_WAITALL)"]
+    steps = [*whole, f"s.sendall({TAKEN!r})", "import os", step, "s.recv(9999)"]
     monkeypatch.setattr(pool_module, "_PROGRAM", program(*steps))
     with pytest.raises(MediaDecodeError, match=cause) as caught:
-        await ingest.collect([MediaReference("video", data_url(clip(2), "video/mp4"), "/0")], 60)
+        await ingest.collect([MediaReference("video", data_url(data, "video/mp4"), "/0")], 60)
     assert caught.value.item == 0
     assert ingest._processes.num_replaced == 1
 
