@@ -1,5 +1,7 @@
 """What processes below a server use is counted with them."""
 
+import os
+import signal
 import subprocess
 import sys
 
@@ -11,25 +13,14 @@ _PARENT = "import subprocess, sys; subprocess.run([sys.executable, '-c', sys.arg
 
 def test_an_engine_two_levels_down_counts_as_its_workers():
     words = [sys.executable, "-c", _PARENT, _PARENT, _BUSY]
-    with subprocess.Popen(words, stdout=subprocess.PIPE) as server:
+    with subprocess.Popen(words, stdout=subprocess.PIPE, start_new_session=True) as server:
         try:
             server.stdout.readline()
             used = cpu_s(server.pid, ["worker"])
             assert list(used) == [GATEWAY, "worker"]
             assert used["worker"] >= 0.3
         finally:
-            _end(server.pid)
-
-
-def _end(pid):
-    for child in _children_of(pid):
-        _end(child)
-    subprocess.run(["kill", str(pid)], check=False)
-
-
-def _children_of(pid):
-    found = subprocess.run(["pgrep", "-P", str(pid)], capture_output=True, text=True, check=False).stdout
-    return [int(one) for one in found.split()]
+            os.killpg(server.pid, signal.SIGKILL)
 
 
 def test_shares_are_of_the_time_under_load():
