@@ -71,11 +71,7 @@ def arguments_of(spec: WorkerSpec, settings: Settings, place: Place) -> list[str
 def environment_of(spec: WorkerSpec, settings: Settings, place: Place) -> dict[str, str]:
     """Variables that a server gets besides the ones it inherits."""
     variables = {"VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1", "HF_HUB_OFFLINE": "1"}
-    is_private = place.address.startswith("unix:")  # a socket that only this user opens
-    if is_private:
-        variables["VLLM_SERVER_DEV_MODE"] = "1"  # has the calls that clear caches
-    if settings.adapters.roots and is_private and not is_encoder(spec):
-        variables["VLLM_ALLOW_RUNTIME_LORA_UPDATING"] = "1"  # behind a socket of this user's, and a key
+    variables |= _further_calls(spec, settings, is_private=place.address.startswith("unix:"))
     if hands_kv_over(spec):
         host = settings.transfer.host
         variables |= {"VLLM_NIXL_SIDE_CHANNEL_HOST": host, "VLLM_NIXL_SIDE_CHANNEL_PORT": str(place.kv_port)}
@@ -89,6 +85,15 @@ def environment_of(spec: WorkerSpec, settings: Settings, place: Place) -> dict[s
         if _is_eager(settings, place):
             variables["TORCHDYNAMO_DISABLE"] = "1"  # or the first request with logprobs compiles for half a minute
     return variables
+
+
+def _further_calls(spec: WorkerSpec, settings: Settings, *, is_private: bool) -> dict[str, str]:
+    """Calls that ask for no key, for sockets that only this user opens. Elsewhere off, whatever is inherited."""
+    loads_adapters = is_private and settings.adapters.roots and not is_encoder(spec)
+    return {
+        "VLLM_SERVER_DEV_MODE": "1" if is_private else "0",  # the calls that clear caches
+        "VLLM_ALLOW_RUNTIME_LORA_UPDATING": "1" if loads_adapters else "0",
+    }
 
 
 def _listening(address: str) -> list[str]:

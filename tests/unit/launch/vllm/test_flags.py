@@ -116,8 +116,9 @@ def test_calls_that_ask_for_no_key_exist_only_on_sockets_of_this_user():
     settings = Settings(adapters=AdapterSettings(roots=("/adapters",)))
     (spec,) = vllm_specs(settings.routing)
     names = {"VLLM_SERVER_DEV_MODE", "VLLM_ALLOW_RUNTIME_LORA_UPDATING"}
-    assert names <= set(environment_of(spec, settings, place()))
-    assert not names & set(environment_of(spec, settings, place(address="http://10.0.0.7:8000")))
+    for address, value in (("unix:/w.sock", "1"), ("http://10.0.0.7:8000", "0")):
+        found = environment_of(spec, settings, place(address=address))
+        assert {found[name] for name in names} == {value}, "said in any case: variables are inherited"
 
 
 def test_a_server_listens_where_it_is_told():
@@ -199,10 +200,14 @@ def test_servers_that_speak_take_adapters_within_bounds_and_encoders_none():
         assert line[line.index("--max-loras") + 1] == "4"
         assert int(line[line.index("--max-cpu-loras") + 1]) >= 4
         assert ("--lora-modules" in line) is ("preload" in given)
-        assert ("VLLM_ALLOW_RUNTIME_LORA_UPDATING" in variables) is ("roots" in given), "closed unless operators load"
-        line, variables = adapted(encoder, **given)
-        assert not any("lora" in one.lower() for one in [*line, *variables])
-    line, variables = adapted(speaker)
-    assert not any("lora" in one.lower() for one in [*line, *variables])
+        is_open = variables["VLLM_ALLOW_RUNTIME_LORA_UPDATING"] == "1"
+        assert is_open is ("roots" in given), "closed unless operators load"
+        takes_none(*adapted(encoder, **given))
+    takes_none(*adapted(speaker))
     line, _ = adapted(speaker, preload=("a=/srv/a",))
     assert json.loads(line[line.index("--lora-modules") + 1]) == {"name": "abc", "path": "/copies/abc"}
+
+
+def takes_none(line, variables):
+    assert not any("lora" in one.lower() for one in line)
+    assert variables["VLLM_ALLOW_RUNTIME_LORA_UPDATING"] == "0"
