@@ -16,7 +16,7 @@ import numpy as np
 
 from benchmarks.machine import describe
 from chiasm.bench.grid.cells import Cell
-from chiasm.bench.grid.journal import Begin, Line, Run
+from chiasm.bench.grid.journal import Begin, Line, Run, whole_runs
 from chiasm.bench.grid.results import against
 from chiasm.bench.grid.spec import GridSpec
 from chiasm.simulator.calibration import Calibration, load_calibration
@@ -39,7 +39,7 @@ def read_runs(path: Path) -> tuple[GridSpec, list[Run]]:
     decoder = msgspec.json.Decoder(Line)
     lines = [decoder.decode(line) for line in path.read_bytes().splitlines() if line.strip()]
     (begin,) = (one for one in lines if isinstance(one, Begin))
-    return begin.grid, [one for one in lines if isinstance(one, Run)]
+    return begin.grid, whole_runs([one for one in lines if isinstance(one, Run)], set(begin.grid.names))
 
 
 def measured(runs: Sequence[Run]) -> Figures | None:

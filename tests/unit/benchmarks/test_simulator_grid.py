@@ -79,7 +79,8 @@ def test_a_topology_that_did_not_keep_up_is_not_judged():
 
 def test_the_journal_of_a_grid_is_read(tmp_path):
     path = tmp_path / "runs.jsonl"
-    lines = [Begin(grid=SPEC), planned(CELLS[0], "agg", 0)]
+    whole = [planned(CELLS[0], name, 0) for name in SPEC.names]
+    lines = [Begin(grid=SPEC), *whole, planned(CELLS[0], "agg", 1)]  # cut off before the other's
     path.write_bytes(b"\n".join(map(msgspec.json.encode, lines)))
     spec, runs = grid.read_runs(path)
-    assert (spec.names, len(runs)) == (("agg", "e-pd"), 1)
+    assert (spec.names, runs) == (("agg", "e-pd"), whole)

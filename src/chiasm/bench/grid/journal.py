@@ -71,7 +71,7 @@ class Journal:
             )
         lines = _read(path) if path.exists() else []
         self.capacities = [line for line in lines if isinstance(line, Capacity)]
-        self.runs = _whole([line for line in lines if isinstance(line, Run)], set(grid.names))
+        self.runs = whole_runs([line for line in lines if isinstance(line, Run)], set(grid.names))
         begin = next((line for line in lines if isinstance(line, Begin)), None)
         if begin is None:
             self._append(Begin(grid=grid))
@@ -107,7 +107,7 @@ def _measured(grid: GridSpec) -> GridSpec:
     )  # fmt: skip
 
 
-def _whole(runs: Sequence[Run], names: set[str]) -> list[Run]:
+def whole_runs(runs: Sequence[Run], names: set[str]) -> list[Run]:
     """Runs of cells and seeds that every topology has: of one that was cut off, all are measured again."""
     last = {(run.cell, run.seed, run.topology): run for run in runs}
     seen: dict[tuple[Cell, int], set[str]] = {}
