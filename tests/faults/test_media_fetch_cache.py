@@ -279,6 +279,19 @@ async def test_deleting_reaches_what_no_item_was_made_of_yet(start, origin):
     assert ingest.kept_bytes == 0
 
 
+@pytest.mark.parametrize("deletion", [{"tenant": "one"}, {"identity": "0" * 64}])
+async def test_what_is_deleted_while_it_is_fetched_is_not_kept(start, origin, deletion):
+    ingest, serve = start(), origin.serve
+
+    async def deleting(server, reader, writer):
+        ingest.forget(**deletion)
+        await serve(server, reader, writer)
+
+    origin.rule, origin.server.behaviours["/a.png"] = IMMUTABLE, deleting
+    assert await fetched(ingest, origin) == FIRST
+    assert ingest.kept_bytes == 0
+
+
 async def test_deleting_a_medium_or_a_tenant_deletes_what_was_kept(start, origin):
     origin.rule = IMMUTABLE
     ingest = start()

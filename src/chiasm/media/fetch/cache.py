@@ -39,13 +39,15 @@ class FetchCache:
 
     What one tenant fetched is never given to another. An entry is used only while its server confirms its strong ETag,
     or has called it immutable and its `max-age` has not passed. What is too old leaves memory at the next download, or
-    when somebody asks how much there is.
+    when somebody asks how much there is. Downloads during which something was deleted (`num_deletions`) are not kept:
+    they may be of it.
     """
 
     def __init__(self, settings: MediaSettings) -> None:
         self._settings = settings
         self._kept: OrderedDict[_Place, Kept] = OrderedDict()
         self.num_bytes = 0
+        self.num_deletions = 0
 
     def __len__(self) -> int:
         return len(self._kept)
@@ -102,12 +104,14 @@ class FetchCache:
 
         Those that no item was made of yet, because their requests ended before or go on, may hold it: they go too.
         """
+        self.num_deletions += 1
         unnamed = [place for place, kept in self._kept.items() if not kept.identities]
         self._forget(unnamed)
         return self._forget([place for place, kept in self._kept.items() if identity in kept.identities])
 
     def forget_tenant(self, tenant: str) -> int:
         """Drop a tenant's downloads; returns how many there were."""
+        self.num_deletions += 1
         return self._forget([place for place in self._kept if place[0] == tenant])
 
     def _fresh_s(self, headers: Mapping[str, str]) -> float:

@@ -115,7 +115,7 @@ class HttpFetcher:
         if kept is not None and kept.fresh_until_s > time.monotonic():
             await self._resolver.resolve(url.host, url.port)
             return self._checked(kept, watch)
-        hop = _Hop(url, url)
+        hop, num_deletions = _Hop(url, url), cache.num_deletions
         async with await self._answer(hop, {} if kept is None else {"If-None-Match": kept.tag}) as response:
             if kept is not None and response.status == _NOT_MODIFIED:
                 if not cache.confirm(tenant, url, kept, _cache_headers(response), time.monotonic()):
@@ -124,7 +124,8 @@ class HttpFetcher:
             following = self._next(hop, response)
             if following is None:
                 download = await self._download(hop, response, watch)
-                cache.keep(tenant, url, download, _cache_headers(response), time.monotonic())
+                if cache.num_deletions == num_deletions:
+                    cache.keep(tenant, url, download, _cache_headers(response), time.monotonic())
                 return download
         return await self._follow(following, watch)  # where a URL leads may change: that is not kept
 
