@@ -12,9 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from chiasm.cli.app import app
-from chiasm.errors import InvalidSettingError
 from chiasm.launch.local import background_server
-from chiasm.pooling.plugin_package import write_plugin_package
 from chiasm.settings import resolve
 from tests.numeric.minilm import directory
 
@@ -86,18 +84,3 @@ def test_vllm_finds_where_its_class_is(package, monkeypatch):
     (point,) = entry_points(group="vllm.io_processor_plugins", name="quality_scorer")
     assert point.load()() == "quality_scorer.inside_vllm.QualityScorerInVllm"
     assert (package[1] / "quality_scorer" / "inside_vllm.py").is_file()
-
-
-@pytest.mark.parametrize("name", ["Reranker", "reranker", "chiasm", "a_b", "../up", "", "9lives", "class", "x" * 99])
-def test_names_that_are_none_or_taken_are_refused(tmp_path, name):
-    with pytest.raises(InvalidSettingError) as error:
-        write_plugin_package(name, tmp_path)
-    assert error.value.hint
-    assert not list(tmp_path.iterdir())
-
-
-def test_a_folder_that_is_there_is_left_alone(tmp_path):
-    (tmp_path / "mine").mkdir()
-    with pytest.raises(InvalidSettingError, match="mine"):
-        write_plugin_package("mine", tmp_path)
-    assert not list((tmp_path / "mine").iterdir())

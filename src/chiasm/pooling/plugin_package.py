@@ -3,6 +3,7 @@
 import keyword
 import re
 import sys
+from importlib.machinery import PathFinder
 from importlib.resources import files
 from importlib.util import find_spec
 from pathlib import Path
@@ -60,7 +61,7 @@ def _package(name: str) -> str:
         )
     if package.partition("_")[0] == "chiasm" or find_spec(f"chiasm.pooling.io.{package}") is not None:
         raise InvalidSettingError(f"{name!r} is the name of something that ships", hint="Choose another name")
-    if package in sys.stdlib_module_names or find_spec(package) is not None:
+    if package in sys.stdlib_module_names or PathFinder.find_spec(package) is not None:
         raise InvalidSettingError(
             f"{name!r} is a module that is installed here already: one would hide the other", hint="Choose another name"
         )

@@ -37,11 +37,12 @@ def test_whatever_its_name_the_scorer_works(tmp_path, name, class_name):
 
 @pytest.mark.parametrize(
     "name",
-    ["", "../up", "a/b", "a.b", "a--b", "-a", "Quality", "class", "a\n", "a" * 61],
+    ["", "../up", "a/b", "a.b", "a--b", "-a", "Quality", "9lives", "a_b", "class", "a\n", "a" * 61],
 )
 def test_what_is_no_name(tmp_path, name):
-    with pytest.raises(InvalidSettingError, match="cannot be the name"):
+    with pytest.raises(InvalidSettingError, match="cannot be the name") as caught:
         write_plugin_package(name, tmp_path)
+    assert caught.value.hint
     assert list(tmp_path.iterdir()) == []
 
 
