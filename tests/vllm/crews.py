@@ -121,11 +121,12 @@ class Split:
         self._closing.close()
 
     def _attached(self) -> AbstractContextManager[Gateway]:
-        """Another gateway over the same servers, which never asks the second one to encode."""
+        """Another gateway over the same servers, which never asks the second one to encode, nor waits for the first."""
         processes = self.started.backend.supervisor._processes
         roles = [("e", "encode-0", '["encode"]'), ("pd", "prefill-0", '["prefill", "decode"]')]
         listed = {name: (processes[process].address, its) for name, process, its in roles}
-        return gateway(*self._own, workers_file(self._folder, listed), "routing.local_encode=never")
+        alone = ("routing.local_encode=never", "routing.wait_for_worker_s=0")
+        return gateway(*self._own, workers_file(self._folder, listed), *alone)
 
 
 def workers_file(folder: Path, listed: dict[str, tuple[str, str]]) -> str:

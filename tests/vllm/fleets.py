@@ -11,6 +11,7 @@ from tests.vllm.servers import VllmServer, start, wait_ready
 
 CONNECTOR = {"ec_connector": "ChiasmECConnector", "ec_connector_module_path": "chiasm.engines.vllm.ec_connector"}
 MAX_BYTES = 4_000_000
+HOLD_S = 1.0
 """What the encoder over shared memory offers and the consumer keeps: about 40 pictures of 224 x 224."""
 
 _ENVIRONMENT = {"VLLM_LOGGING_LEVEL": "DEBUG", "VLLM_SERVER_DEV_MODE": "1"}  # so that tests can empty caches
@@ -51,7 +52,7 @@ def fleet(folder: Path) -> Iterator[Fleet]:
     spool = folder / "spool"
     spool.mkdir(mode=0o700)
     configs = {
-        "shm": transfer_config("ec_producer", max_bytes=MAX_BYTES, hold_s=1.0),
+        "shm": transfer_config("ec_producer", max_bytes=MAX_BYTES, hold_s=HOLD_S),
         "tcp": transfer_config("ec_producer", transport="tcp"),
         "consumer": transfer_config("ec_consumer", transport="tcp", max_bytes=MAX_BYTES),
     }

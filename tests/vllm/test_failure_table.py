@@ -8,6 +8,7 @@ import io
 import secrets
 import socket
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
@@ -21,6 +22,7 @@ from chiasm.engines.vllm.spool_url import spool_url
 from chiasm.protocol.media import SpoolSource
 from tests.conditions import until
 from tests.vllm.crews import MARKS
+from tests.vllm.fleets import HOLD_S
 from tests.vllm.pictures import ask, encode, grid, identity, new_picture, question, raw, reference, refused
 
 pytestmark = MARKS
@@ -124,6 +126,7 @@ def test_an_encoder_offers_again_what_it_has_cached(encoder, consumer):
     first = encode(encoder, picture)
     for _ in range(14):  # more than it keeps
         encode(encoder, *[new_picture() for _ in range(4)])
+    time.sleep(HOLD_S)  # until then, what was offered last makes no room
     again = encode(encoder, picture)
     assert again[identity(picture)]["chiasm"]["checksum"] == first[identity(picture)]["chiasm"]["checksum"]
     assert ask(consumer, reference(picture, grid(again, picture)), params=again) == ask(consumer, raw(picture))
