@@ -53,7 +53,7 @@ def main(arguments: list[str]) -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks vllm_ec", description=__doc__)
     parser.add_argument("--python", type=Path, required=True, help="interpreter of an environment that has vLLM")
     parser.add_argument("--turns", type=int, default=40)
-    parser.add_argument("--out", type=Path, default=RESULTS / "vllm-ec.json")
+    parser.add_argument("--out", type=Path, default=RESULTS / "vllm" / "ec.json")
     options = parser.parse_args(arguments)
     about = machine.describe()
     cells = summary(measure(options.python, options.turns, list(SIZES.values())))

@@ -160,7 +160,7 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("--tolerance", type=float, default=1e-4, help="of logprobs that count as the same")
     parser.add_argument("--python", type=Path, help="interpreter that has vLLM; default: the tests' own")
     parser.add_argument("--server-arguments", default="", help="further flags of both servers, as one word")
-    parser.add_argument("--out", type=Path, default=RESULTS / "vllm-failures.json")
+    parser.add_argument("--out", type=Path, default=RESULTS / "vllm" / "failures.json")
     options = parser.parse_args(arguments)
     about = machine.describe()
     table: dict[str, dict[str, Any]] = {}
