@@ -14,8 +14,8 @@ from chiasm.cache.block_hash import BLOCK_TOKENS
 from chiasm.scheduling.slots import SlotMove
 
 COMMITTED_BYTES = 512 * 2**20
-"""Written at start, of the slots that are taken first. A first write waits for the system to provide the pages; in a
-virtual machine that took up to 5 ms for 2 MiB, and the first request in a slot 50 ms, with all that shared its step."""
+"""Written at start, of the slots that are taken first: on a first write the system has to provide the pages, and all
+that share the step wait for them. Measured by `benchmarks/micro/first_write.py`."""
 
 
 class SlotKV:
