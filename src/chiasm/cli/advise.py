@@ -96,22 +96,19 @@ def advise(  # noqa: PLR0913 - one parameter is one option
 
     check_folders(markdown, html)
     seen = trace_of(trace, num_pixels=pixels, visual_tokens=visual_tokens, speed=speed)
-    traffic = (
-        seen.likeness
-        if seen is not None
-        else traffic_of(
-            traffic_file,
-            rate_per_s=rate,
-            num_images=images,
-            num_pixels=pixels,
-            visual_tokens=visual_tokens,
-            text_tokens=text_tokens,
-            output_tokens=output_tokens,
-            text_share=text_share,
-            repeat_share=repeat_share,
-            num_requests=requests,
-            seed=seed,
-        )
+    traffic = traffic_of(
+        seen,
+        traffic_file,
+        rate_per_s=rate,
+        num_images=images,
+        num_pixels=pixels,
+        visual_tokens=visual_tokens,
+        text_tokens=text_tokens,
+        output_tokens=output_tokens,
+        text_share=text_share,
+        repeat_share=repeat_share,
+        num_requests=requests,
+        seed=seed,
     )
     has_slo = slo_ttft_ms is not None or slo_tpot_ms is not None
     question = Question(

@@ -119,22 +119,19 @@ def simulate(  # noqa: PLR0913 - one parameter is one option
     check_folders(timeline, html, markdown)
     costs = calibration_of(calibration)
     seen = trace_of(trace, num_pixels=pixels, visual_tokens=visual_tokens, speed=speed)
-    traffic = (
-        seen.likeness
-        if seen is not None
-        else traffic_of(
-            traffic_file,
-            rate_per_s=rate,
-            num_images=images,
-            num_pixels=pixels,
-            visual_tokens=visual_tokens,
-            text_tokens=text_tokens,
-            output_tokens=output_tokens,
-            text_share=text_share,
-            repeat_share=repeat_share,
-            num_requests=requests,
-            seed=seed,
-        )
+    traffic = traffic_of(
+        seen,
+        traffic_file,
+        rate_per_s=rate,
+        num_images=images,
+        num_pixels=pixels,
+        visual_tokens=visual_tokens,
+        text_tokens=text_tokens,
+        output_tokens=output_tokens,
+        text_share=text_share,
+        repeat_share=repeat_share,
+        num_requests=requests,
+        seed=seed,
     )
     objective = objective_of(slo_ttft_ms, slo_tpot_ms)
     clusters = [fleet_named(one) for one in fleet or ("agg:2", "auto:2", "e-pd:1,1")]

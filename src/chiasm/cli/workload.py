@@ -45,13 +45,15 @@ SloTpot = Annotated[
 ]
 
 
-def traffic_of(file: Path | None, **options: Any) -> "Traffic":
-    """Traffic as a file describes it, or else as the options do."""
+def traffic_of(seen: "Trace | None", file: Path | None, **options: Any) -> "Traffic":
+    """Traffic that is like a trace, or else as a file describes it, or else as the options do."""
     import msgspec
 
     from chiasm.errors import InvalidSettingError
     from chiasm.simulator.traffic import Traffic
 
+    if seen is not None:
+        return seen.likeness
     if file is None:
         shared = {name: options[name] for name in ("rate_per_s", "num_requests", "seed")}
         return Traffic(classes=_classes(**{name: options[name] for name in options if name not in shared}), **shared)
