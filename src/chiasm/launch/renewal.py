@@ -56,7 +56,10 @@ class Renewals:
                 raise EngineStartError(
                     f"Worker '{name}' is not back after {self._back_timeout_s:.0f} s", hint="See its log"
                 )
-        return next(one for one in self.processes() if one.name == name)
+        renewed = next((one for one in self.processes() if one.name == name), None)
+        if renewed is None:
+            raise EngineStartError(f"Worker '{name}' came back and ended at once", hint="See its log")
+        return renewed
 
     def _state_of(self, name: str) -> str:
         """The worst state of the members that it stands for; 'starting' before they have joined."""

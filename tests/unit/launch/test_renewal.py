@@ -37,9 +37,9 @@ class Members:
 class Supervisor:
     """Ends a process only when all that it stands for is idle; its successor is there at once, if it comes at all."""
 
-    def __init__(self, fleet, *names, comes_back=True):
+    def __init__(self, fleet, *names, comes_back=True, stays=True):
         self.pids = {name: number for number, name in enumerate(names, 1)}
-        self._fleet, self._comes_back = fleet, comes_back
+        self._fleet, self._comes_back, self._stays = fleet, comes_back, stays
 
     async def renew(self, name):
         for one in Members().behind(name):
@@ -49,6 +49,8 @@ class Supervisor:
             if self._comes_back:
                 self._fleet.members[one] = Member(one, old.info.roles)
         self.pids[name] += 100
+        if not self._stays:
+            del self.pids[name]
 
 
 def renewals(fleet, *names, **options):
@@ -101,3 +103,9 @@ async def test_a_successor_that_does_not_come_is_an_error(monkeypatch):
     fleet = Fleet(one=("decode",), two=("decode",))
     with pytest.raises(EngineStartError, match="not back"):
         await renewals(fleet, "one", "two", comes_back=False).renew("one", alone=False)
+
+
+async def test_a_successor_that_ends_as_soon_as_it_has_answered_is_an_error_too():
+    fleet = Fleet(one=("decode",), two=("decode",))
+    with pytest.raises(EngineStartError, match="ended at once"):
+        await renewals(fleet, "one", "two", stays=False).renew("one", alone=False)
