@@ -88,10 +88,10 @@ def test_packed_texts_may_be_longer_together_than_one_may_be(one):
     assert caught.value.item == 1
 
 
-def test_a_broken_picture_is_refused_with_its_place_and_harms_nobody(one):
+def test_a_broken_picture_is_refused_with_its_number_among_the_pictures_and_harms_nobody(one):
     broken = picture(PICTURES[0][:200], SIZES[0])
-    with pytest.raises(MediaError) as caught:
-        one.pool("embed", [TextInput("a"), broken])
+    with pytest.raises(MediaError, match="Media item 1") as caught:
+        one.pool("embed", [TextInput("a"), picture(PICTURES[1], SIZES[1]), TextInput("b"), broken])
     assert caught.value.item == 1
     assert len(one.values("embed", [picture(PICTURES[0], SIZES[0])])[0]) == 24
 
