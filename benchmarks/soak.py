@@ -8,8 +8,10 @@ import argparse
 import asyncio
 import itertools
 import json
+import math
 import os
 import random
+import sys
 import threading
 import time
 from collections import Counter
@@ -41,7 +43,8 @@ KINDS: dict[Direction, tuple[Any, ...]] = {"put": ("full", "drop", "duplicate"),
 CACHE_BYTES = 2**20
 WARM_UP_SHARE = 0.5
 NUM_SAMPLES = 400
-LONGEST_STAY_S = 0.5
+SAMPLES_A_LINE = 10
+USUAL_WEIGHT = 0.05
 EXPLAINED = (
     FINISHED,
     "overloaded",
@@ -76,6 +79,7 @@ class RandomFaults(Fault):
 class Tally:
     """What came of the requests, and memory on the way: pairs of requests ended and resident bytes."""
 
+    num_asked: int = 0
     ends: Counter[str] = field(default_factory=Counter)
     num_wrong: int = 0
     unexplained: list[dict[str, Any]] = field(default_factory=list)
@@ -91,24 +95,43 @@ class Soak:
         self._args = args
         self._random = random.Random(args.seed)
         self._numbers = iter(range(args.requests))
+        self._started_s = 0.0
+        self._usual_s = 0.1
         self.tally = Tally()
 
     async def run(self) -> None:
+        self._started_s = time.perf_counter()
         async with asyncio.TaskGroup() as group:
             for _ in range(self._args.clients):
                 group.create_task(self._client())
 
     async def _client(self) -> None:
-        for number in self._numbers:
+        while self._elapsed_s() < self._args.seconds and (number := next(self._numbers, None)) is not None:
+            self.tally.num_asked += 1
             question, right = self._random.choice(self._questions)
-            asking = asyncio.create_task(self._fleet.client.ask(question))
+            asked_s, asking = time.perf_counter(), asyncio.create_task(self._fleet.client.ask(question))
             if self._random.random() < self._args.leave:
-                await asyncio.wait({asking}, timeout=self._random.uniform(0.0, LONGEST_STAY_S))
+                await asyncio.wait({asking}, timeout=self._random.uniform(0.0, self._usual_s))
                 asking.cancel()
+            else:
+                await asyncio.wait({asking})
+                self._usual_s += USUAL_WEIGHT * (time.perf_counter() - asked_s - self._usual_s)
             await asyncio.wait({asking})
             self._note(asking, right)
             if number % max(1, self._args.requests // NUM_SAMPLES) == 0:
                 self.tally.memory.append((number, resident_bytes()))
+                self._report(number)
+
+    def _elapsed_s(self) -> float:
+        return time.perf_counter() - self._started_s
+
+    def _report(self, number: int) -> None:
+        if len(self.tally.memory) % SAMPLES_A_LINE == 1:
+            memory, ends = self.tally.memory[-1][1] / 2**20, dict(self.tally.ends)
+            print(
+                f"{self._elapsed_s():6.0f} s: {number:,} of {self._args.requests:,}, {memory:,.0f} MiB, {ends}",
+                file=sys.stderr,
+            )
 
     def _note(self, asking: "asyncio.Task[Any]", right: list[str]) -> None:
         if asking.cancelled():
@@ -193,14 +216,14 @@ async def measure(args: argparse.Namespace) -> dict[str, Any]:
         after, counted = present(), server_counts(fleet)
     tally = soak.tally
     return {
-        "requests": args.requests,
+        "requests": tally.num_asked,
         "ends": dict(tally.ends),
         "wrong_answers": tally.num_wrong,
         "unexplained": tally.unexplained,
         "server": counted,
         "transfers": fault.num_transfers,
         "faults": fault.num_met,
-        "requests_per_s": args.requests / took_s,
+        "requests_per_s": tally.num_asked / took_s,
         "rss_bytes_per_request": slope(tally.memory),
         "rss_bytes": {"first": tally.memory[0][1], "last": tally.memory[-1][1]},
         "stays": stays,
@@ -230,10 +253,11 @@ def main(argv: list[str]) -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks soak", description=__doc__)
     parser.add_argument("--topology", choices=TOPOLOGIES, default="e-p-d")
     parser.add_argument("--requests", type=int, default=500)
+    parser.add_argument("--seconds", type=float, default=math.inf, help="ask no more after that long")
     parser.add_argument("--clients", type=int, default=8, help="requests under way at once")
     parser.add_argument("--questions", type=int, default=120, help="different requests")
-    parser.add_argument("--faults", type=float, default=0.007, help="share of transfers; a request makes about three")
-    parser.add_argument("--leave", type=float, default=0.1, help="share of clients that leave")
+    parser.add_argument("--faults", type=float, default=0.0078, help="share of transfers; a request makes about three")
+    parser.add_argument("--leave", type=float, default=0.14, help="share of clients that leave if not answered soon")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--name", default="soak", help="end of the result file's name")
     args = parser.parse_args(argv)
