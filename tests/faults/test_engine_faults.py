@@ -257,20 +257,20 @@ async def test_a_caller_that_leaves_frees_everything(directory, monkeypatch, sta
 
 async def test_one_waiter_leaving_does_not_disturb_the_other_of_the_same_picture(directory, monkeypatch):
     async with running(directory) as worker:
-        entered = asyncio.Event()
-        loop, encode = asyncio.get_running_loop(), worker._engine.family.encode
+        may_go_on, encode = threading.Event(), worker._engine.family.encode
 
-        def slow(model, images):
-            loop.call_soon_threadsafe(entered.set)
-            time.sleep(0.2)
+        def held(model, images):
+            assert may_go_on.wait(60)
             return encode(model, images)
 
-        monkeypatch.setattr(worker._engine.family, "encode", slow)
+        monkeypatch.setattr(worker._engine.family, "encode", held)
         (item,) = items(5)
         leaver = asyncio.create_task(outcome(worker, request("leaver", item)))
         stayer = asyncio.create_task(outcome(worker, request("stayer", item)))
-        await entered.wait()
+        await until(lambda: [one.num_waiters for one in worker._embeddings._flights._flights.values()] == [2])
         leaver.cancel()
+        await asyncio.gather(leaver, return_exceptions=True)
+        may_go_on.set()
         assert len(await stayer) == 8
         assert worker.stats().totals["encoded_items"] == 1
         await idle(worker)
