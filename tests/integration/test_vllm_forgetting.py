@@ -152,6 +152,42 @@ async def test_a_server_that_cannot_be_resumed_is_unhealthy_until_it_is(tmp_path
         assert called(script).count("/resume") == 1
 
 
+async def test_a_rest_that_nobody_ends_is_ended(tmp_path, monkeypatch):
+    """That of a gateway which was killed; that of one which is still at it is left alone."""
+    async with connected(tmp_path) as (script, worker):
+        forgetting = worker._forgetting
+        answers(script)
+        script.answers["/is_paused"] = (200, '{"is_paused": true}')
+        forgetting._can_rest = True  # this server has the call, after all
+        await forgetting.look()
+        await forgetting.look()
+        assert "/resume" not in called(script)
+        monkeypatch.setattr("chiasm.routing.vllm.forgetting._LONGEST_REST_S", 0.0)
+        await forgetting.look()
+        assert called(script)[-1] == "/resume"
+        script.answers["/is_paused"] = (200, '{"is_paused": false}')
+        await forgetting.look()
+        assert called(script).count("/resume") == 1
+
+
+async def test_a_rest_that_ends_by_itself_is_counted_anew(tmp_path):
+    async with connected(tmp_path) as (script, worker):
+        forgetting = worker._forgetting
+        answers(script)
+        forgetting._can_rest = True
+        for rests in ("true", "false"):
+            script.answers["/is_paused"] = (200, f'{{"is_paused": {rests}}}')
+            await forgetting.look()
+        assert forgetting._rests_since_s is None
+
+
+async def test_servers_without_that_call_are_asked_once(tmp_path):
+    async with connected(tmp_path) as (script, worker):
+        assert called(script).count("/is_paused") == 1
+        await worker._forgetting.look()
+        assert called(script).count("/is_paused") == 1
+
+
 async def test_who_gives_up_leaves_no_server_at_rest(tmp_path):
     """The call for rest must have come first: one that is overtaken by its end lasts for good."""
     async with connected(tmp_path) as (script, worker):

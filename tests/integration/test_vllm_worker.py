@@ -48,6 +48,7 @@ class Script:
             "/v1/models": (200, json.dumps(MODELS)),
             "/health": (200, ""),
             "/metrics": (200, METRICS),
+            "/is_paused": (404, '{"detail": "Not Found"}'),
         }
         self.heads = []
         self.gates = {}  # what an answer waits for, by path

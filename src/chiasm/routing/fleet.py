@@ -126,8 +126,9 @@ class Fleet:
     def view(self, costs: StageCosts, text_per_s: float, among: Iterable[Member] | None = None) -> FleetView:
         """The members that take work now; `among` are those to look at, all where it is None."""
         members = self.members if among is None else among
+        ready = _awake([one for one in members if one.state == "ready"])
         return FleetView(
-            workers=tuple([_view(one) for one in members if one.state == "ready"]),
+            workers=tuple([_view(one) for one in ready]),
             topology=self._settings.topology,
             costs=costs,
             has_local_fallback=self._settings.local_encode == "fallback",
@@ -137,6 +138,16 @@ class Fleet:
     def _forget_caches(self, member: Member) -> None:
         self.embeddings.forget_worker(member.name)
         self.prefixes.forget_worker(member.name)
+
+
+def _awake(members: list[Member]) -> list[Member]:
+    """Those that are not at rest, unless a role would be missing: then requests wait for the end of the rest."""
+    awake = [one for one in members if not one.num_rests]
+    return awake if len(awake) < len(members) and _roles(members) == _roles(awake) else members
+
+
+def _roles(members: Iterable[Member]) -> set[str]:
+    return {role for one in members for role in one.info.roles}
 
 
 def _view(member: Member) -> WorkerView:

@@ -73,6 +73,7 @@ class Member:
         encoding: Encoder work under way, whether asked for alone or as part of a generation.
         prefilling: Prompts under way, until their first token.
         num_decoding: Generations between their first token and their end.
+        num_rests: Deletions for which it is at rest: others are given work meanwhile, where there are any.
         used_s: When it last did something for a request.
         waits: What `mark_down` ends.
     """
@@ -91,6 +92,7 @@ class Member:
         self.encoding = Backlog(clock)
         self.prefilling = Backlog(clock)
         self.num_decoding = 0
+        self.num_rests = 0
         self._clock = clock
         self.waits: set[Patience] = set()
 

@@ -15,7 +15,7 @@ from chiasm.errors import (
 )
 from chiasm.observability.memory import WorkerMemory
 from chiasm.protocol.adapters import AdapterInfo, AdapterLoad, AdapterRef
-from chiasm.protocol.deletion import Deleted, Deletion, Forgetful
+from chiasm.protocol.deletion import Deleted, Deletion
 from chiasm.protocol.fleet import FleetState
 from chiasm.protocol.generation import GenerateEvent, GenerateRequest
 from chiasm.protocol.memory import Weighable
@@ -23,6 +23,7 @@ from chiasm.protocol.worker import EncodeRequest, EncodeResponse, Role, WorkerIn
 from chiasm.routing.adapters import load_everywhere, unload_everywhere
 from chiasm.routing.clock import Clock, SystemClock
 from chiasm.routing.costs.model import CostModel
+from chiasm.routing.deletions import forget_everywhere
 from chiasm.routing.fan_out import FanOut
 from chiasm.routing.fleet import Fleet
 from chiasm.routing.health import Health
@@ -137,9 +138,8 @@ class Router:
         """See `Forgetful`. The first entry is the router's own; a member that fails has an entry with its error."""
         num_known = self.fleet.embeddings.forget_all(deletion)
         num_known += self.fleet.prefixes.forget_all(deletion, self._parts.clock.now_s())
-        members = self.fleet.members
-        answers = await asyncio.gather(*(_forgotten(member, deletion, timeout_s) for member in members))
-        return (Deleted(worker=_NAME, num_known=num_known), *(one for answer in answers for one in answer))
+        answers = await forget_everywhere(self.fleet, deletion, timeout_s)
+        return (Deleted(worker=_NAME, num_known=num_known), *answers)
 
     async def memory(self, timeout_s: float) -> tuple[WorkerMemory, ...]:
         """See `Weighable`."""
@@ -167,20 +167,6 @@ class Router:
         workers = self._parts.view().workers
         able = [one for one in workers if "encode" in one.roles and one.encodes_for_others]
         return [one for one in able if one.name not in ladder.failed_encoders]
-
-
-async def _forgotten(member: Member, deletion: Deletion, timeout_s: float) -> tuple[Deleted, ...]:
-    """What a member has forgotten under the name by which the fleet knows it, or why that is not known."""
-    if not isinstance(member.worker, Forgetful):
-        return (Deleted(worker=member.name, error=UnsupportedFeatureError.code),)
-    try:
-        async with asyncio.timeout(timeout_s):
-            answer = await member.worker.forget(deletion, timeout_s)
-    except TimeoutError:
-        return (Deleted(worker=member.name, error=DeadlineExceededError.code),)
-    except ChiasmError as error:
-        return (Deleted(worker=member.name, error=error.code),)
-    return tuple(msgspec.structs.replace(one, worker=member.name) for one in answer)
 
 
 async def _weighed(member: Member, timeout_s: float) -> tuple[WorkerMemory, ...]:

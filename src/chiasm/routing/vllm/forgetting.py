@@ -5,6 +5,7 @@ its development mode: servers that Chiasm starts have it, on sockets that nobody
 """
 
 import asyncio
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
@@ -18,16 +19,24 @@ from chiasm.protocol.wire.requests import WireRequest
 from chiasm.protocol.worker import EncodeRequest, Role
 from chiasm.routing.remote.connection import WorkerConnection
 
+logger = logging.getLogger(__name__)
 _RESUME_TIMEOUT_S = 10.0
 _RESUME_PAUSE_S = 0.2
 _NUM_RESUMES = 3
 _LEAST_REST_S = 1.0
 """A call for rest that is given up sooner may be overtaken by the one that ends it; the server would rest for good."""
+_LOOK_TIMEOUT_S = 5.0
+_LONGEST_REST_S = 30.0
+"""A rest that lasts longer has lost whoever ordered it: a deletion ends its own sooner."""
 _NOT_FOUND = ("no such", "not found")
 
 
 class _Results(msgspec.Struct):
     results: list[dict[str, Any] | str | None] = []
+
+
+class _Rest(msgspec.Struct):
+    is_paused: bool
 
 
 class Forgetting:
@@ -53,6 +62,8 @@ class Forgetting:
         self._connection = connection
         self._turn = turn
         self._is_at_rest = False
+        self._can_rest = True
+        self._rests_since_s: float | None = None
         self._clearing: asyncio.Task[list[Mapping[str, Any]]] | None = None
         self._model = model
         self._takes_prompts = "prefill" in roles
@@ -95,6 +106,25 @@ class Forgetting:
         """End a rest that a deletion could not end: the server would take requests and answer none."""
         if not self._turn.locked():
             await self._resume()
+
+    async def look(self) -> None:
+        """End a rest that nobody else ends: of a gateway that was killed during a deletion."""
+        if not self._can_rest or self._turn.locked():
+            return
+        now_s = asyncio.get_running_loop().time()
+        try:
+            rests = msgspec.json.decode(await self._connection.get("/is_paused", _LOOK_TIMEOUT_S), type=_Rest).is_paused
+        except msgspec.DecodeError:
+            rests = self._can_rest = False
+        except ChiasmError as error:
+            if not _is_unknown_call(error):
+                raise
+            rests = self._can_rest = False
+        self._rests_since_s = (self._rests_since_s or now_s) if rests else None
+        if self._rests_since_s is not None and now_s - self._rests_since_s > _LONGEST_REST_S:
+            logger.warning("A vLLM server was at rest for %.0f s, and is told to go on", now_s - self._rests_since_s)
+            self._is_at_rest, self._rests_since_s = True, None
+            await self.wake()
 
     async def aclose(self) -> None:
         """Give up a deletion; the server is told to go on."""
@@ -161,12 +191,16 @@ class Forgetting:
             async with self._connection.post(call, timeout_s) as channel:
                 return await self._connection.whole(channel)
         except ChiasmError as error:
-            if isinstance(error, ModelNotFoundError) or error.message.strip().lower() in _NOT_FOUND:
+            if _is_unknown_call(error):
                 raise UnsupportedFeatureError(
                     "The vLLM server cannot be told to forget",
                     hint="Start it with VLLM_SERVER_DEV_MODE=1 where nobody but Chiasm reaches it",
                 ) from error
             raise
+
+
+def _is_unknown_call(error: ChiasmError) -> bool:
+    return isinstance(error, ModelNotFoundError) or error.message.strip().lower() in _NOT_FOUND
 
 
 def _left_s(deadline_s: float) -> float:

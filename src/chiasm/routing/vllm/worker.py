@@ -179,6 +179,7 @@ class VllmWorker:
             await self._connection.get("/health", timeout_s)
             await self._forgetting.wake()
             if now_s >= self._stats_due_s:
+                await self._forgetting.look()
                 page = (await self._connection.get("/metrics", timeout_s)).decode(errors="replace")
                 self._stats = self._read(page)
                 self._stats_due_s = now_s + _STATS_INTERVAL_S
@@ -218,6 +219,11 @@ class VllmWorker:
         took_s = time.monotonic() - started_s
         spans = tuple(Span("encode", 0.0, took_s, place) for place in range(len(handles)))
         return EncodeResponse(handles=handles, spans=spans)
+
+    @property
+    def rests_to_forget(self) -> bool:
+        """See `Resting`."""
+        return True
 
     async def forget(self, deletion: Deletion, timeout_s: float) -> tuple[Deleted, ...]:
         """See `Forgetful`. A server forgets everything, between two requests."""
