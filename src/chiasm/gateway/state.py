@@ -29,7 +29,11 @@ from chiasm.protocol.media import MediaItem
 from chiasm.protocol.memory import Weighable
 from chiasm.protocol.worker import Worker
 from chiasm.settings import AdapterSettings, GatewaySettings
+from chiasm.sharing.base import Store
+from chiasm.sharing.link import Link
+from chiasm.sharing.local import LocalStore
 from chiasm.tenancy.audit import AuditLog
+from chiasm.tenancy.leases import Leases
 from chiasm.tenancy.tenants import Tenants
 
 _MEMORY_TIMEOUT_S = 2.0
@@ -90,16 +94,26 @@ class Gateway:
 
     Attributes:
         renewable: Who runs the worker processes; None where there are none, or others run them.
+        link: The way to what it shares with other gateways; whoever runs the gateway keeps and closes it.
     """
 
     def __init__(
-        self, worker: Worker, ingest: Ingest, settings: GatewaySettings, adapters: AdapterSettings = _NO_ADAPTERS
+        self,
+        worker: Worker,
+        ingest: Ingest,
+        settings: GatewaySettings,
+        adapters: AdapterSettings = _NO_ADAPTERS,
+        store: Store | None = None,
     ) -> None:
         self.worker = worker
         self.ingest = ingest
         self.settings = settings
         self.admission = Admission(settings.max_running_requests, settings.max_queued_requests)
         self.tenants = Tenants(settings)
+        self.link = Link(store or LocalStore("gateway"))
+        self.leases = Leases(self.link, self.tenants.meters)
+        self.tenants.adopt = self.leases.adopt
+        self.link.add(self.leases)
         self.audit = AuditLog(settings.audit_file)
         self.receipts = ReceiptRing(settings.max_receipts, settings.receipt_ttl_s)
         self.aliases = MediaAliases()
@@ -124,6 +138,11 @@ class Gateway:
     def abort(self) -> None:
         """End all open requests now, each with `ShuttingDownError`."""
         self.interruptions.abort()
+
+    async def cover(self, scope: Scope) -> None:
+        """Before `open`: ask other gateways for what the request's tenant may use, where this one has none left."""
+        if self.link.is_shared:
+            await self.leases.cover(self.tenants.meter(scope["tenant"]))
 
     def open(self, scope: Scope) -> Seat:
         """Let a request in, for a block. Raises `RateLimitedError`; entering it, what `Admission.open` raises."""
@@ -168,6 +187,8 @@ class Gateway:
             "requests_running": self.admission.num_running,
             "requests_queued": self.admission.num_queued,
             "ready": self.is_ready,
+            "gateways": self.link.num_gateways,
+            "store_up": self.link.is_up,
             **autoscaling_levels(self.admission, self.worker, self.settings.ttft_slo_s),
         }
 

@@ -18,10 +18,12 @@ from chiasm.launch.memory import settle
 from chiasm.launch.pooling import PoolingInProcess, wants_pooling
 from chiasm.launch.server import address_of, bind, serve_app
 from chiasm.media.ingest import MediaIngest
+from chiasm.observability.logs import LOGGER
 from chiasm.observability.trace_export import TraceExporter
 from chiasm.protocol.fleet import Renewable
 from chiasm.protocol.worker import Worker
 from chiasm.settings import ObservabilitySettings, Settings
+from chiasm.sharing.registry import make_store
 from chiasm.tenancy.watch import watch_keys_file
 
 _START_TIMEOUT_S = 150.0
@@ -90,6 +92,7 @@ class LocalServer:
         """
         self._settings = settings
         self._traces = _exporter(settings.observability)
+        self._store = make_store(settings.gateway)
         self._listener = bind(settings.gateway.host, settings.gateway.port)
         self.address = address_of(self._listener)
         try:
@@ -123,10 +126,14 @@ class LocalServer:
                 self._settings.pooling,
                 policy_of(self._settings),
                 self._settings.adapters,
+                self._store,
             )
             gateway = app.state.gateway
             gateway.renewable = self._backend if isinstance(self._backend, Renewable) else None
             await gateway.adapters.preload(self._settings.adapters)
+            await gateway.link.round()  # so that the first requests meet shared limits
+            linking = asyncio.create_task(gateway.link.run())
+            linking.add_done_callback(_report_fault)
             watching = asyncio.create_task(watch_keys_file(gateway.tenants, gateway.audit.record))
             exporting = asyncio.create_task(self._export_traces(gateway))
             try:
@@ -134,7 +141,9 @@ class LocalServer:
             finally:
                 watching.cancel()
                 exporting.cancel()
-                await asyncio.wait([exporting])
+                linking.cancel()
+                await asyncio.wait([exporting, linking])
+                await gateway.link.aclose()
                 gateway.audit.close()
 
     async def _export_traces(self, gateway: Gateway) -> None:
@@ -142,6 +151,11 @@ class LocalServer:
             gateway.tracing.exporter = self._traces
             self._traces.count = gateway.metrics.traced
             await self._traces.run()
+
+
+def _report_fault(task: "asyncio.Task[None]") -> None:
+    if not task.cancelled() and (fault := task.exception()) is not None:
+        LOGGER.critical("Nothing is shared with other gateways any more: restart the server", exc_info=fault)
 
 
 def _exporter(settings: ObservabilitySettings) -> TraceExporter | None:

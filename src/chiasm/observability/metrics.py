@@ -24,6 +24,8 @@ LEVELS = {
     "requests_running": "Requests with a running slot.",
     "requests_queued": "Requests that wait for a running slot.",
     "ready": "1 while new requests are taken.",
+    "gateways": "Gateways that share a store, this one too, when it last answered.",
+    "store_up": "1 while the store that gateways share answers, or none is shared.",
     "encoder_queue_seconds": "Predicted work of encoders not done yet, per ready encoder.",
     "prefill_queue_seconds": "Predicted work of prefill not done yet, per ready worker.",
     "predicted_slo_misses": "Waiting requests that will have no first token within gateway.ttft_slo_s.",

@@ -28,6 +28,17 @@ class GatewaySettings(Section, frozen=True, kw_only=True):
     audit_file: Annotated[
         str | None, Meta(description="File to which acts of operators are appended; none: they go to the log.")
     ] = None
+    store: Annotated[
+        str,
+        Meta(
+            description="Where several gateways over one fleet share limits and what they know: 'redis://host:port/db'; "
+            "empty: this is the only gateway."
+        ),
+    ] = ""
+    store_password: Annotated[str, Meta(description="Password of the store. Never printed.")] = ""
+    store_password_file: Annotated[
+        str | None, Meta(description="File with the password of the store, instead of the setting.")
+    ] = None
     cache_scope: Annotated[
         Literal["tenant", "shared"],
         Meta(description="Who may find what a request left in caches: callers of the same tenant, or all."),

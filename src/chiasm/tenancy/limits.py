@@ -7,11 +7,13 @@ import msgspec
 from msgspec import Meta
 
 from chiasm.errors import RateLimitedError
+from chiasm.sharing.base import PermitAsk, RateAsk
+from chiasm.tenancy.budget import Budget
 from chiasm.tenancy.fair_queue import Share
 
-_MINUTE_S = 60.0
-_BURST_S = 10.0
 _MAX_RETRY_AFTER_S = 60
+_QUIET_S = 0.1
+_LONGEST_QUIET_S = 1.0
 
 Amount = Annotated[float, Meta(gt=0)] | None
 
@@ -43,44 +45,13 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 UNLIMITED = Limits()
 
 
-class Budget:
-    """So much a minute, filled steadily up to ten seconds' worth: a longer burst would be a queue for others.
-
-    What something costs is often known only after it: the level may become negative, and nothing more is allowed
-    until it has filled up again.
-    """
-
-    __slots__ = ("_at_s", "_level", "_most", "_per_minute", "name")
-
-    def __init__(self, name: str, per_minute: float, now_s: float) -> None:
-        self.name = name
-        self._per_minute = per_minute
-        self._most = max(1.0, per_minute * _BURST_S / _MINUTE_S)
-        self._level = self._most
-        self._at_s = now_s
-
-    def wait_s(self, now_s: float) -> float:
-        """Seconds until one more is allowed; 0 for now."""
-        self._fill(now_s)
-        return max(0.0, (1.0 - self._level) * _MINUTE_S / self._per_minute)
-
-    def take(self, amount: float, now_s: float) -> None:
-        """Use so much, whether it is there or not."""
-        self._fill(now_s)
-        self._level -= amount
-
-    def _fill(self, now_s: float) -> None:
-        gained = (now_s - self._at_s) * self._per_minute / _MINUTE_S
-        self._level = min(self._most, self._level + gained)
-        self._at_s = now_s
-
-
 class Meter:
     """What one tenant has used, and whether it may use more. Belongs to one event loop.
 
     Attributes:
         share: Its part of admission.
         num_refused: Requests, by the limit that refused them.
+        num_asking: Requests that wait for the store's answer about this tenant.
     """
 
     def __init__(self, name: str, limits: Limits, now_s: float) -> None:
@@ -91,7 +62,11 @@ class Meter:
         self.num_visual_tokens = 0
         self.num_media_bytes = 0
         self.num_refused: dict[str, int] = {}
+        self.num_asking = 0
         self._budgets: dict[str, Budget] = {}
+        self._part: float | None = 1.0  # of the limits, that this gateway counts alone; None: what the store gives
+        self._num_permits = 0
+        self._quiet_until_s = 0.0
         self.limit(limits, now_s)
 
     def limit(self, limits: Limits, now_s: float) -> None:
@@ -106,10 +81,60 @@ class Meter:
                 self._budgets.pop(name, None)
             elif name not in self._budgets or per_minute != getattr(old, field):
                 self._budgets[name] = Budget(field, per_minute, now_s)
+        self._apply_part(now_s)
+
+    def lease(self, now_s: float) -> None:
+        """Allow what the store gives, from now on."""
+        self._part, self._num_permits, self._quiet_until_s = None, 0, 0.0
+        self._apply_part(now_s)
+
+    def keep_part(self, part: float, now_s: float) -> None:
+        """Allow a part of the limits without asking anybody, from now on."""
+        self._part = part
+        self._apply_part(now_s)
+
+    def is_short(self, now_s: float) -> bool:
+        """Whether the store may have more, where nothing is left of what it gave."""
+        if self._part is not None or now_s < self._quiet_until_s:
+            return False
+        most = self._most_open()
+        is_full = most is not None and self.share.num_open >= most
+        return is_full or any(budget.wait_s(now_s) > 0 for budget in self._budgets.values())
+
+    def permit_ask(self, num_gateways: int) -> PermitAsk | None:
+        """How many requests this gateway wants to have open; None where that is not limited."""
+        most, using = self.limits.max_concurrent_requests, self.share.num_open
+        if most is None or not (using or self._num_permits or self.num_asking):
+            return None
+        spare = min(using // 4 + 1, most // (4 * num_gateways)) if using else 0  # of a small limit, none lies idle
+        return PermitAsk(key=self.name, most=most, using=using, wanted=using + self.num_asking + spare)
+
+    def permit(self, ask: PermitAsk, num_permits: int, now_s: float) -> None:
+        """Take the store's answer."""
+        self._num_permits = num_permits
+        if num_permits < ask.using + self.num_asking:
+            self._quiet_until_s = now_s + _QUIET_S
+
+    def rate_asks(self, num_gateways: int) -> list[tuple[Budget, RateAsk]]:
+        """What to ask the store about rates; see `Budget.ask`."""
+        asks = [
+            (budget, budget.ask(f"{self.name}:{name}", num_gateways, self.num_asking))
+            for name, budget in self._budgets.items()
+        ]
+        return [(budget, ask) for budget, ask in asks if ask is not None]
+
+    def note_pace(self, elapsed_s: float) -> None:
+        """See `Budget.note_pace`."""
+        for budget in self._budgets.values():
+            budget.note_pace(elapsed_s)
+
+    def be_quiet(self, wait_s: float, now_s: float) -> None:
+        """The store has nothing for so long: refuse without asking it again."""
+        self._quiet_until_s = now_s + min(max(wait_s, _QUIET_S), _LONGEST_QUIET_S)
 
     def admit(self, now_s: float) -> None:
         """Count a request that asks to come in. Raises `RateLimitedError`."""
-        most = self.limits.max_concurrent_requests
+        most = self._most_open()
         if most is not None and self.share.num_open >= most:
             self._refuse("max_concurrent_requests", f"{self.share.num_open} requests of this tenant are open", 1)
         for budget in self._budgets.values():
@@ -130,6 +155,20 @@ class Meter:
             for name, amount in used.items():
                 if amount and name in self._budgets:
                     self._budgets[name].take(amount, now_s)
+
+    def _most_open(self) -> int | None:
+        """How many of its requests may be open at this gateway."""
+        most = self.limits.max_concurrent_requests
+        if most is None:
+            return None
+        return min(most, self._num_permits) if self._part is None else max(1, int(most * self._part))
+
+    def _apply_part(self, now_s: float) -> None:
+        for budget in self._budgets.values():
+            if self._part is None:
+                budget.lease(now_s)
+            else:
+                budget.keep_part(self._part, now_s)
 
     def _refuse(self, limit: str, message: str, wait_s: float) -> None:
         self.num_refused[limit] = self.num_refused.get(limit, 0) + 1

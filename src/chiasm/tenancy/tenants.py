@@ -38,6 +38,7 @@ class Tenants:
         file: As last read without a fault.
         loaded_at_unix_s: When that was.
         fault: What is wrong with the file as it is now; the keys read before go on working.
+        adopt: Called with each new meter.
     """
 
     def __init__(self, settings: GatewaySettings, clock: Clock = time.monotonic) -> None:
@@ -49,6 +50,7 @@ class Tenants:
         self._clock = clock
         self._settings = settings
         self._meters: dict[str, Meter] = {}
+        self.adopt: Callable[[Meter], None] = lambda _: None
         self._stamp: tuple[int, ...] | None = None
         self.path = Path(settings.keys_file) if settings.keys_file else None
         self.file = KeysFile()
@@ -78,7 +80,12 @@ class Tenants:
         meter = self._meters.get(tenant)
         if meter is None:
             meter = self._meters[tenant] = Meter(tenant, self.file.limits_of(tenant), self._clock())
+            self.adopt(meter)
         return meter
+
+    def meters(self) -> Collection[Meter]:
+        """Those made so far."""
+        return self._meters.values()
 
     def admit(self, tenant: str) -> Meter:
         """Count a request that asks to come in. Raises `RateLimitedError`."""

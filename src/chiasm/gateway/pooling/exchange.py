@@ -90,6 +90,7 @@ class PoolingExchange:
         outcome = RequestCancelledError.code
         self._gateway.metrics.receive(self._dialect.name)
         try:
+            await self._gateway.cover(self._scope)
             with self._gateway.open(self._scope) as seat:
                 async with RequestLimits(self._gateway.settings.request_timeout_s) as limits:
                     self._seat, seat.request = seat, limits

@@ -17,9 +17,12 @@ class HealthRoutes:
         self._gateway = gateway
 
     async def health(self, request: Request) -> Response:
-        """`GET /health`: 200 while the engine lives; 503 means restart me."""
-        is_healthy = self._gateway.worker.stats().is_healthy
-        return json_response({"status": "ok" if is_healthy else "engine_dead"}, 200 if is_healthy else 503)
+        """`GET /health`: 200 while the engine lives; 503 means restart me. Without the shared store it is degraded."""
+        if not self._gateway.worker.stats().is_healthy:
+            return json_response({"status": "engine_dead"}, 503)
+        if self._gateway.link.is_degraded:
+            return json_response({"status": "degraded", "reason": "the shared store does not answer"})
+        return json_response({"status": "ok"})
 
     async def ready(self, request: Request) -> Response:
         """`GET /ready`: 200 while new requests are taken; 503 means send them elsewhere."""

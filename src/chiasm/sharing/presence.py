@@ -1,0 +1,36 @@
+"""What a gateway says of itself while it is there."""
+
+import msgspec
+
+from chiasm.sharing.base import FIRST
+
+
+class SharedWorker(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A worker that does not belong to one gateway alone. `host` is where a Unix socket is; empty for TCP."""
+
+    name: str
+    address: str
+    host: str = ""
+
+
+class Presence(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A gateway's announcement.
+
+    Attributes:
+        acts_at: Position of the last act that it has carried out.
+        workers: Those that it knows at first hand, not from other gateways.
+    """
+
+    acts_at: str = FIRST
+    workers: tuple[SharedWorker, ...] = ()
+
+
+def decode_presence(record: bytes) -> Presence:
+    """Read an announcement; one that cannot be understood says nothing."""
+    try:
+        return msgspec.msgpack.decode(record, type=Presence)
+    except (msgspec.DecodeError, RecursionError):
+        return Presence()
+
+
+encode_presence = msgspec.msgpack.Encoder().encode
