@@ -6,7 +6,7 @@ path. What no stage covers is `unaccounted_s`; the stages and it add up to the t
 """
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from itertools import pairwise
 
 import msgspec
@@ -33,6 +33,7 @@ STAGES = (
     "first_token",  # sampling to the first event leaving the gateway, delivery included
 )
 """Stages before the first token, in path order. Time after it is `decode_s`."""
+_Clipped = tuple[float, float, int]
 _ORDER = {stage: position for position, stage in enumerate(STAGES)}
 
 
@@ -136,15 +137,32 @@ class _Stage:
 
 def attribute(spans: Iterable[Span], until_s: float) -> dict[str, float]:
     """Seconds of [0, until_s] charged to each stage, every instant once; the furthest active stage gets it."""
-    clipped = [
-        (max(span.start_s, 0.0), min(span.end_s, until_s), _ORDER[span.stage]) for span in spans if span.stage in _ORDER
-    ]
-    if not clipped:
-        return {}
-    edges = sorted({0.0, until_s, *(t for start, end, _ in clipped if end > start for t in (start, end))})
-    charged = dict.fromkeys(STAGES, 0.0)
-    for left, right in pairwise(edges):
-        active = [position for start, end, position in clipped if start <= left and end >= right]
+    clipped: list[_Clipped] = []
+    for span in spans:
+        start_s, end_s = max(span.start_s, 0.0), min(span.end_s, until_s)
+        if end_s > start_s and span.stage in _ORDER:
+            clipped.append((start_s, end_s, _ORDER[span.stage]))
+    clipped.sort()
+    charged: dict[int, float] = {}
+    for start_s, end_s, position in clipped if _are_apart(clipped) else _split(clipped):
+        charged[position] = charged.get(position, 0.0) + end_s - start_s
+    return {STAGES[position]: charged[position] for position in sorted(charged)}
+
+
+def _are_apart(clipped: list[_Clipped]) -> bool:
+    """Whether one ends before the next begins, as it is where a request has no media: most have nothing to split."""
+    reached_s = 0.0
+    for start_s, end_s, _ in clipped:
+        if start_s < reached_s:
+            return False
+        reached_s = end_s
+    return True
+
+
+def _split(clipped: list[_Clipped]) -> Iterator[_Clipped]:
+    """Every instant once: between two edges, the stage furthest along of those active there."""
+    edges = sorted({edge_s for start_s, end_s, _ in clipped for edge_s in (start_s, end_s)})
+    for left_s, right_s in pairwise(edges):
+        active = [position for start_s, end_s, position in clipped if start_s <= left_s and end_s >= right_s]
         if active:
-            charged[STAGES[max(active)]] += right - left
-    return {stage: seconds for stage, seconds in charged.items() if seconds > 0}
+            yield left_s, right_s, max(active)

@@ -93,7 +93,10 @@ class Account:
         if self.usage is _NOTHING:
             return
         before = [span for span in self.clock.spans if span.start_s < until_s]
-        written_s = max((span.start_s for span in before if span.stage == "first_token"), default=0.0)
+        written = [span.start_s for span in before if span.stage == "first_token"]
+        if not written:
+            return
+        written_s = max(written)
         left_s = max((span.end_s for span in before if span.start_s < written_s), default=written_s)
         if left_s < written_s:
             self.clock.add("first_token", left_s, written_s)
