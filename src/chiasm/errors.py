@@ -36,6 +36,7 @@ ChiasmError
     ChecksumMismatchError
   EngineError
     EngineStartError
+      ContractVersionError
       UnsupportedModelError
     EngineStepError
     EngineDeadError
@@ -245,6 +246,12 @@ class EngineStartError(EngineError):
     """The engine cannot start; the message says which requirement fails."""
 
     code = "engine_start_failed"
+
+
+class ContractVersionError(EngineStartError):
+    """Gateway and worker are of versions that do not work together; the hint says which one to upgrade first."""
+
+    code = "contract_version_mismatch"
 
 
 class UnsupportedModelError(EngineStartError):

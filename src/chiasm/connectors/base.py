@@ -8,8 +8,9 @@ import msgspec
 import xxhash
 
 from chiasm.errors import ChecksumMismatchError, LayoutMismatchError
+from chiasm.protocol.contract import HANDLE_VERSION
 from chiasm.protocol.kv import KvMetadata
-from chiasm.protocol.media import CONTRACT_VERSION, EmbeddingHandle, EmbeddingMetadata
+from chiasm.protocol.media import EmbeddingHandle, EmbeddingMetadata
 
 Buffer = bytes | memoryview
 ITEM_SIZE_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
@@ -149,7 +150,7 @@ def checksum(data: Buffer) -> str:
 def check_embedding(metadata: EmbeddingMetadata, data: Buffer, expected: ExpectedEmbedding) -> None:
     """Compare announcement, bytes and expectation. Raises `LayoutMismatchError` or `ChecksumMismatchError`."""
     announced = {
-        "version": (metadata.version, CONTRACT_VERSION),
+        "version": (metadata.version, HANDLE_VERSION),
         "kind": (metadata.kind, expected.kind),
         "identity": (metadata.identity, expected.identity),
         "embeddings": (metadata.num_embeddings, expected.num_embeddings),
@@ -167,7 +168,7 @@ def check_embedding(metadata: EmbeddingMetadata, data: Buffer, expected: Expecte
 def check_kv(metadata: KvMetadata, data: Buffer, expected: ExpectedKv) -> None:
     """Compare announcement, bytes and expectation. Raises `LayoutMismatchError` or `ChecksumMismatchError`."""
     announced = {
-        "version": (metadata.version, CONTRACT_VERSION),
+        "version": (metadata.version, HANDLE_VERSION),
         "prompt": (metadata.prompt_hash, expected.prompt_hash),
         "tokens": (metadata.num_tokens, expected.num_tokens),
         "shape": (metadata.shape, expected.shape),

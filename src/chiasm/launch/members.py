@@ -96,7 +96,8 @@ class Members:
             await self.join(name, address)
         except ChiasmError as error:
             if self._refusals.get(address) != error.message:  # once, not at every try
-                logger.info("Worker %s did not join: %s", name or address, error.message)
+                hint = f". {error.hint}" if error.hint else ""
+                logger.info("Worker %s did not join: %s%s", name or address, error.message, hint)
             self._refusals.pop(address, None)
             self._refusals[address] = error.message
             if len(self._refusals) > _MAX_REFUSALS:

@@ -6,7 +6,7 @@ import msgspec
 from msgspec import Meta
 
 from chiasm.errors import EngineError, InvalidRequestError
-from chiasm.protocol.media import CONTRACT_VERSION
+from chiasm.protocol.contract import CONTRACT_VERSION, check_gateway
 
 AdapterName = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}\Z")]
 AdapterRevision = Annotated[str, Meta(pattern=r"^[0-9a-f]{32}\Z")]
@@ -57,15 +57,12 @@ class Adaptable(Protocol):
 
 
 def decode_load(body: bytes) -> AdapterLoad:
-    """Read a call to `LOAD_PATH`. Raises `InvalidRequestError`."""
+    """Read a call to `LOAD_PATH`. Raises `InvalidRequestError` or `ContractVersionError`."""
     try:
         load = msgspec.json.decode(body, type=AdapterLoad)
     except (msgspec.DecodeError, RecursionError) as error:
         raise InvalidRequestError(f"This loads no adapter: {error}") from error
-    if load.version != CONTRACT_VERSION:
-        raise InvalidRequestError(
-            f"Version {load.version} of the worker contract; this worker speaks {CONTRACT_VERSION}", param="/version"
-        )
+    check_gateway(load.version, "/version")
     return load
 
 

@@ -6,7 +6,8 @@ from typing import Protocol, runtime_checkable
 import msgspec
 
 from chiasm.errors import EngineError, InvalidRequestError
-from chiasm.protocol.media import CONTRACT_VERSION, CacheSalt, Sha256Hex
+from chiasm.protocol.contract import CONTRACT_VERSION, check_gateway
+from chiasm.protocol.media import CacheSalt, Sha256Hex
 
 
 class Deletion(msgspec.Struct, frozen=True, kw_only=True):
@@ -69,17 +70,12 @@ _DECODE_ANSWER = msgspec.json.Decoder(tuple[Deleted, ...]).decode
 
 
 def decode_deletion(body: bytes) -> Deletion:
-    """Read a deletion. Raises `InvalidRequestError`, also for one that names nothing."""
+    """Read a deletion. Raises `ContractVersionError`, and `InvalidRequestError` also for one that names nothing."""
     try:
         deletion = msgspec.json.decode(body, type=Deletion)
     except (msgspec.DecodeError, RecursionError) as error:
         raise InvalidRequestError(f"This is no deletion: {error}") from error
-    if deletion.version != CONTRACT_VERSION:
-        raise InvalidRequestError(
-            f"Version {deletion.version} of the worker contract; this worker speaks {CONTRACT_VERSION}",
-            hint="Run the same version of Chiasm everywhere",
-            param="/version",
-        )
+    check_gateway(deletion.version, "/version")
     if deletion.identity is None and deletion.cache_salt is None and deletion.offer is None:
         raise InvalidRequestError("The deletion names neither a medium nor a scope", param="/identity")
     return deletion

@@ -7,8 +7,9 @@ from msgspec import Meta
 
 from chiasm.observability.receipt import Route, Span
 from chiasm.protocol.adapters import AdapterRef
+from chiasm.protocol.contract import CONTRACT_VERSION
 from chiasm.protocol.kv import KvHandle
-from chiasm.protocol.media import CONTRACT_VERSION, CacheSalt, MediaItem
+from chiasm.protocol.media import CacheSalt, MediaItem
 
 
 class TextPart(msgspec.Struct, frozen=True, tag="text"):

@@ -5,7 +5,8 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-from chiasm.protocol.media import CONTRACT_VERSION, Sha256Hex
+from chiasm.protocol.contract import HANDLE_VERSION
+from chiasm.protocol.media import Sha256Hex
 
 _Count = Annotated[int, Meta(ge=1)]
 
@@ -18,7 +19,7 @@ class KvMetadata(msgspec.Struct, frozen=True, kw_only=True):
     contiguous bytes.
     """
 
-    version: int = CONTRACT_VERSION
+    version: int = HANDLE_VERSION
     num_tokens: _Count
     shape: tuple[_Count, _Count, _Count, _Count, _Count]
     dtype: Literal["float32", "bfloat16", "float16"]

@@ -5,8 +5,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-CONTRACT_VERSION = 1
-"""Raised when a field changes meaning; peers refuse other versions."""
+from chiasm.protocol.contract import HANDLE_VERSION
 
 Sha256Hex = Annotated[str, Meta(pattern=r"^[0-9a-f]{64}$")]
 
@@ -55,7 +54,7 @@ class EmbeddingMetadata(msgspec.Struct, frozen=True, kw_only=True):
     video's frames of patches are. `checksum` is of the contiguous bytes: the algorithm's name, a colon, hex.
     """
 
-    version: int = CONTRACT_VERSION
+    version: int = HANDLE_VERSION
     kind: MediaKind = "image"
     identity: Sha256Hex
     num_embeddings: Annotated[int, Meta(ge=1)]

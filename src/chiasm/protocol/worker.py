@@ -6,8 +6,9 @@ from typing import Literal, Protocol
 import msgspec
 
 from chiasm.observability.receipt import Span
+from chiasm.protocol.contract import CONTRACT_VERSION
 from chiasm.protocol.generation import GenerateEvent, GenerateRequest
-from chiasm.protocol.media import CONTRACT_VERSION, CacheSalt, EmbeddingHandle, MediaItem
+from chiasm.protocol.media import CacheSalt, EmbeddingHandle, MediaItem
 
 Role = Literal["encode", "prefill", "decode"]
 

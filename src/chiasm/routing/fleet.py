@@ -2,14 +2,16 @@
 
 import logging
 from collections.abc import Iterable
+from functools import partial
 
 from chiasm.errors import EngineDeadError, EngineStartError, ShuttingDownError
-from chiasm.protocol.media import CONTRACT_VERSION
+from chiasm.protocol.contract import check_worker
 from chiasm.protocol.worker import Role, Worker, WorkerInfo
 from chiasm.routing.absence import Absence
 from chiasm.routing.clock import Clock
 from chiasm.routing.costs.model import StageCosts
 from chiasm.routing.coverage.embeddings import EmbeddingIndex
+from chiasm.routing.coverage.losses import ReportsLosses
 from chiasm.routing.coverage.prefixes import PrefixOwners
 from chiasm.routing.lru import Lru
 from chiasm.routing.member import Member
@@ -50,6 +52,8 @@ class Fleet:
             raise EngineStartError(f"There is a worker '{name}' already", hint="Give each worker a name of its own.")
         self.check(name, worker.info)
         member = self._members[name] = Member(name, worker, self._clock, self.absence.ended)
+        if isinstance(worker, ReportsLosses):
+            worker.report_losses(partial(self.prefixes.lost, name))
         self.members = tuple(self._members.values())
         if worker.info.server:
             self._servers.put(name, worker.info.server)
@@ -70,8 +74,7 @@ class Fleet:
 
     def check(self, name: str, info: WorkerInfo) -> None:
         """Compare a worker with the rest of the fleet. Raises `EngineStartError` for a stranger."""
-        if info.version != CONTRACT_VERSION:
-            raise EngineStartError(f"Worker '{name}' speaks contract {info.version}, this router {CONTRACT_VERSION}")
+        check_worker(name, info.version)
         other = next((one.info for one in self._members.values() if one.name != name), None)
         if other is None:
             return

@@ -7,6 +7,7 @@ from chiasm import __version__
 from chiasm.gateway import create_app
 from chiasm.gateway.console.routes import console_paths
 from chiasm.gateway.routes.openapi import DESCRIBED_PATHS, document
+from chiasm.protocol.contract import CONTRACT_VERSION
 from chiasm.settings import GatewaySettings
 from tests.asgi import call
 from tests.fakes import FakeIngest, FakeWorker
@@ -55,7 +56,7 @@ async def test_readiness_ends_with_draining(app):
 
 
 async def test_version(app):
-    assert (await call(app, "/version")).json == {"version": __version__, "contract": 1, "model": "fake"}
+    assert (await call(app, "/version")).json == {"version": __version__, "contract": CONTRACT_VERSION, "model": "fake"}
 
 
 async def test_metrics_count_what_was_done(app):

@@ -7,7 +7,7 @@ from starlette.responses import Response
 from chiasm import __version__
 from chiasm.gateway.routes.json_response import json_response
 from chiasm.gateway.state import Gateway
-from chiasm.protocol.media import CONTRACT_VERSION
+from chiasm.protocol.contract import CONTRACT_VERSION
 
 
 class HealthRoutes:

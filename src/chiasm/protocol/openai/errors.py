@@ -35,6 +35,7 @@ STATUS = {
     "checksum_mismatch": 503,
     "engine_error": 500,
     "engine_start_failed": 500,
+    "contract_version_mismatch": 500,
     "unsupported_model": 500,
     "engine_step_failed": 500,
     "engine_dead": 503,

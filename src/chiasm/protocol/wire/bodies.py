@@ -6,9 +6,9 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from chiasm.protocol.adapters import AdapterRef
+from chiasm.protocol.contract import UNSAID_VERSION
 from chiasm.protocol.kv import KvHandle
 from chiasm.protocol.media import (
-    CONTRACT_VERSION,
     CacheSalt,
     EmbeddingHandle,
     InlineSource,
@@ -18,11 +18,15 @@ from chiasm.protocol.media import (
     SpoolSource,
     VideoSample,
 )
-from chiasm.protocol.openai.chat import TextContent
-from chiasm.protocol.openai.sampling import TextFormat
 
 Grid = tuple[Annotated[int, Meta(ge=1)], Annotated[int, Meta(ge=1)], Annotated[int, Meta(ge=1)]]
 Source = InlineSource | SpoolSource | EmbeddingHandle | LateSource
+
+
+class Text(msgspec.Struct, frozen=True, tag="text", tag_field="type"):
+    """A piece of text."""
+
+    text: str
 
 
 class Url(msgspec.Struct, frozen=True):
@@ -31,14 +35,14 @@ class Url(msgspec.Struct, frozen=True):
     url: msgspec.Raw
 
 
-class PicturePart(msgspec.Struct, frozen=True, tag="image_url", tag_field="type", forbid_unknown_fields=True):
+class PicturePart(msgspec.Struct, frozen=True, tag="image_url", tag_field="type"):
     """A picture that is to be encoded. `uuid` is its identity."""
 
     image_url: Url
     uuid: Sha256Hex
 
 
-class VideoPart(msgspec.Struct, frozen=True, tag="video_url", tag_field="type", forbid_unknown_fields=True):
+class VideoPart(msgspec.Struct, frozen=True, tag="video_url", tag_field="type"):
     """A video that is to be encoded. `uuid` is its identity."""
 
     video_url: Url
@@ -53,7 +57,7 @@ class Metadata(msgspec.Struct, frozen=True, omit_defaults=True):
     second_per_grid_ts: Annotated[float, Meta(ge=0)] | UnsetType = UNSET
 
 
-class EmbedsPart(msgspec.Struct, frozen=True, tag="image_embeds", tag_field="type", forbid_unknown_fields=True):
+class EmbedsPart(msgspec.Struct, frozen=True, tag="image_embeds", tag_field="type"):
     """A picture that has been encoded; its handle stands in `ec_transfer_params` under `uuid`, its identity.
 
     One whose handle follows has no metadata.
@@ -63,17 +67,17 @@ class EmbedsPart(msgspec.Struct, frozen=True, tag="image_embeds", tag_field="typ
     uuid: Sha256Hex
 
 
-class VideoEmbedsPart(msgspec.Struct, frozen=True, tag="video_embeds", tag_field="type", forbid_unknown_fields=True):
+class VideoEmbedsPart(msgspec.Struct, frozen=True, tag="video_embeds", tag_field="type"):
     """A video that has been encoded, as `EmbedsPart` has it for pictures."""
 
     video_embeds: Metadata
     uuid: Sha256Hex
 
 
-Part = TextContent | PicturePart | EmbedsPart | VideoPart | VideoEmbedsPart
+Part = Text | PicturePart | EmbedsPart | VideoPart | VideoEmbedsPart
 
 
-class WireMessage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class WireMessage(msgspec.Struct, frozen=True):
     """One turn. A single text is a plain string: templates of some models would join parts with line breaks."""
 
     role: Literal["system", "user", "assistant"]
@@ -96,7 +100,7 @@ class KvParams(msgspec.Struct, frozen=True):
     handle: KvHandle | None = None
 
 
-class ItemBody(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+class ItemBody(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What a content part cannot say of an item. `source` is there when no part says it either."""
 
     kind: MediaKind = "image"
@@ -109,15 +113,19 @@ class ItemBody(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, fo
     source: Source | UnsetType = UNSET
 
 
-class Extension(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
-    """Chiasm's own part of a request. `places` names the item of each media part, in the order of the messages."""
+class Extension(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Chiasm's own part of a request. `places` names the item of each media part, in the order of the messages.
 
-    version: int = CONTRACT_VERSION
+    `requires` names what a worker must know to answer rightly, which one of an older version would ignore.
+    """
+
+    version: int = UNSAID_VERSION
     task: Literal["generate", "encode"]
     timeout_s: Annotated[float, Meta(gt=0)]
     items: tuple[ItemBody, ...] = ()
     places: tuple[Annotated[int, Meta(ge=0)], ...] = ()
     adapter: AdapterRef | None = None
+    requires: tuple[str, ...] = ()
 
 
 class WireSchema(msgspec.Struct, frozen=True):
@@ -133,13 +141,17 @@ class WireSchemaFormat(msgspec.Struct, frozen=True, tag="json_schema", tag_field
     json_schema: WireSchema
 
 
+class PlainFormat(msgspec.Struct, frozen=True, tag="text", tag_field="type"):
+    """Any text."""
+
+
 class Streaming(msgspec.Struct, frozen=True):
     """Token counts come at the end of every stream; other servers must be asked for them."""
 
     include_usage: bool = True
 
 
-class WireBody(msgspec.Struct, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+class WireBody(msgspec.Struct, kw_only=True, omit_defaults=True):
     """What both calls have. Fields without a default are always sent: other servers have other defaults."""
 
     model: str
@@ -164,14 +176,14 @@ class WireBody(msgspec.Struct, kw_only=True, omit_defaults=True, forbid_unknown_
     n: int = 1
     priority: int = 0
     return_token_ids: bool = False
-    response_format: TextFormat | WireSchemaFormat | None = None
+    response_format: PlainFormat | WireSchemaFormat | None = None
     ec_transfer_params: dict[str, EmbeddingEntry] | None = None
     kv_transfer_params: KvParams | None = None
     cache_salt: CacheSalt = ""
     chiasm: Extension
 
 
-class ChatBody(WireBody, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+class ChatBody(WireBody, kw_only=True, omit_defaults=True):
     """Body of the chat call."""
 
     messages: tuple[WireMessage, ...]
@@ -181,7 +193,7 @@ class ChatBody(WireBody, kw_only=True, omit_defaults=True, forbid_unknown_fields
     continue_final_message: bool = False
 
 
-class TextBody(WireBody, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+class TextBody(WireBody, kw_only=True, omit_defaults=True):
     """Body of the text call; `prompt` is a text or token ids."""
 
     prompt: str | tuple[int, ...]

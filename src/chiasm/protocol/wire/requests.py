@@ -5,7 +5,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from chiasm.errors import InvalidRequestError
+from chiasm.errors import ContractVersionError, InvalidRequestError
+from chiasm.protocol.contract import CONTRACT_VERSION, check_gateway
 from chiasm.protocol.generation import (
     ChatPrompt,
     GenerateRequest,
@@ -16,8 +17,7 @@ from chiasm.protocol.generation import (
     TextPrompt,
     TokensPrompt,
 )
-from chiasm.protocol.media import CONTRACT_VERSION, MediaItem
-from chiasm.protocol.openai.chat import TextContent
+from chiasm.protocol.media import MediaItem
 from chiasm.protocol.openai.faults import request_fault
 from chiasm.protocol.wire.bodies import (
     ChatBody,
@@ -26,6 +26,7 @@ from chiasm.protocol.wire.bodies import (
     KvParams,
     Part,
     Streaming,
+    Text,
     TextBody,
     WireBody,
     WireMessage,
@@ -43,6 +44,8 @@ _DECODE_CHAT = msgspec.json.Decoder(ChatBody).decode
 _DECODE_TEXT = msgspec.json.Decoder(TextBody).decode
 _SAMPLING = tuple(name for name in SamplingParams.__struct_fields__ if name in WireBody.__struct_fields__)
 _STREAMING = Streaming()
+_KNOWN: frozenset[str] = frozenset()
+"""What `Extension.requires` may name."""
 
 
 class WireRequest(NamedTuple):
@@ -57,8 +60,10 @@ class WireRequest(NamedTuple):
         return b"".join(self.pieces)
 
 
-def encode_request(request: GenerateRequest | EncodeRequest, model: str) -> WireRequest:
-    """Write a call. `model` is the name under which the worker serves.
+def encode_request(
+    request: GenerateRequest | EncodeRequest, model: str, version: int = CONTRACT_VERSION
+) -> WireRequest:
+    """Write a call. `model` is the name under which the worker serves, `version` the contract's that it speaks.
 
     Raises:
         InvalidRequestError: The prompt names an item that is not there, or the schema is not JSON.
@@ -70,24 +75,26 @@ def encode_request(request: GenerateRequest | EncodeRequest, model: str) -> Wire
             body = _encode_body(request, model, payloads)
         else:
             body = _generate_body(request, model, payloads)
+        body.chiasm = msgspec.structs.replace(body.chiasm, version=version)
         return WireRequest(CHAT_PATH if isinstance(body, ChatBody) else TEXT_PATH, payloads.spliced(_ENCODE(body)))
     except (OverflowError, UnicodeEncodeError) as error:
         raise InvalidRequestError("A number or a text of the request cannot be written as JSON") from error
 
 
 def decode_request(path: str, body: bytes) -> GenerateRequest | EncodeRequest:
-    """Read a call to `CHAT_PATH` or `TEXT_PATH`. Raises `InvalidRequestError`, never anything else."""
+    """Read a call to `CHAT_PATH` or `TEXT_PATH`. Raises only `InvalidRequestError` or `ContractVersionError`."""
     try:
         fields = _DECODE_CHAT(body) if path == CHAT_PATH else _DECODE_TEXT(body)
     except msgspec.DecodeError as error:
         raise request_fault(error) from error
     except RecursionError as error:
         raise InvalidRequestError("The body is nested too deeply") from error
-    if fields.chiasm.version != CONTRACT_VERSION:
-        raise InvalidRequestError(
-            f"Version {fields.chiasm.version} of the worker contract; this worker speaks {CONTRACT_VERSION}",
-            hint="Run the same version of Chiasm everywhere",
-            param="/chiasm/version",
+    check_gateway(fields.chiasm.version, "/chiasm/version")
+    if strange := [name for name in fields.chiasm.requires if name not in _KNOWN]:
+        raise ContractVersionError(
+            f"This worker does not know '{strange[0]}', without which the answer would be another one",
+            hint="Upgrade this worker first",
+            param="/chiasm/requires",
         )
     if fields.chiasm.task == "encode":
         return EncodeRequest(
@@ -160,8 +167,8 @@ def _fields(
 
 
 def _message(message: Message, parts: Sequence[MediaPart]) -> WireMessage:
-    content = [TextContent(part.text) if isinstance(part, TextPart) else parts[part.item] for part in message.parts]
-    if len(content) == 1 and isinstance(content[0], TextContent):
+    content = [Text(part.text) if isinstance(part, TextPart) else parts[part.item] for part in message.parts]
+    if len(content) == 1 and isinstance(content[0], Text):
         return WireMessage(message.role, content[0].text)
     return WireMessage(message.role, content)
 
@@ -201,10 +208,8 @@ def _prompt(fields: ChatBody | TextBody) -> ChatPrompt | TextPrompt | TokensProm
     places = iter(fields.chiasm.places)  # as many as media parts: `_decoded_items` looks
     messages = []
     for message in fields.messages:
-        content = [TextContent(message.content)] if isinstance(message.content, str) else message.content
-        parts = (
-            TextPart(part.text) if isinstance(part, TextContent) else ItemPart(next(places, -1)) for part in content
-        )
+        content = [Text(message.content)] if isinstance(message.content, str) else message.content
+        parts = (TextPart(part.text) if isinstance(part, Text) else ItemPart(next(places, -1)) for part in content)
         messages.append(Message(message.role, tuple(parts)))
     return ChatPrompt(tuple(messages), fields.continue_final_message)
 
@@ -221,7 +226,7 @@ def _decoded_items(fields: ChatBody | TextBody) -> tuple[MediaItem, ...]:
 def _media_parts(fields: ChatBody | TextBody) -> Iterable[MediaPart]:
     for message in fields.messages if isinstance(fields, ChatBody) else ():
         for part in () if isinstance(message.content, str) else message.content:
-            if not isinstance(part, TextContent):
+            if not isinstance(part, Text):
                 yield part
 
 

@@ -5,12 +5,12 @@ from typing import TypeVar
 
 import msgspec
 
-from chiasm.errors import EngineDeadError, EngineError, EngineStartError, UnsupportedFeatureError
+from chiasm.errors import EngineDeadError, EngineError, UnsupportedFeatureError
 from chiasm.observability.memory import WorkerMemory
 from chiasm.protocol.adapters import LOAD_PATH, UNLOAD_PATH, AdapterInfo, AdapterLoad, AdapterRef, decode_adapter
+from chiasm.protocol.contract import CONTRACT_HEADER, CONTRACT_VERSION, check_worker
 from chiasm.protocol.deletion import FORGET_PATH, Deleted, Deletion, decode_deleted
 from chiasm.protocol.generation import GenerateEvent, GenerateRequest, RequestFinished
-from chiasm.protocol.media import CONTRACT_VERSION
 from chiasm.protocol.memory import MEMORY_PATH, decode_memory
 from chiasm.protocol.wire import StreamDecoder, WireRequest, decode_encoded, decode_whole, encode_request, encode_supply
 from chiasm.protocol.worker import EncodeRequest, EncodeResponse, SupplyRequest, WorkerInfo, WorkerStats
@@ -30,6 +30,7 @@ class RemoteWorker:
     def __init__(self, connection: WorkerConnection, info: WorkerInfo, stats: WorkerStats) -> None:
         self._connection = connection
         self._info = info
+        self._version = min(info.version, CONTRACT_VERSION)
         self._stats = stats
 
     @classmethod
@@ -41,16 +42,12 @@ class RemoteWorker:
         Raises:
             EngineDeadError: Nobody answers there.
             DeadlineExceededError: It did not answer within `timeout_s`.
-            EngineStartError: It speaks another version of the contract.
+            ContractVersionError: Its version of the contract is no neighbour of ours.
         """
-        connection = WorkerConnection(address, token)
+        connection = WorkerConnection(address, token, {CONTRACT_HEADER: str(CONTRACT_VERSION)})
         try:
             info = _decoded(await connection.get("/info", timeout_s), WorkerInfo)
-            if info.version != CONTRACT_VERSION:
-                raise EngineStartError(
-                    f"Worker {info.name} speaks version {info.version} of the contract, we speak {CONTRACT_VERSION}",
-                    hint="Run the same version of Chiasm everywhere",
-                )
+            check_worker(info.name, info.version)
             stats = _decoded(await connection.get("/stats", timeout_s), WorkerStats)
         except BaseException:
             await connection.aclose()
@@ -80,7 +77,7 @@ class RemoteWorker:
         """See `Worker`."""
         if request.adapter is not None and not self._info.takes_adapters:
             raise UnsupportedFeatureError(f"Worker {self._info.name} computes with no adapters")
-        call, num_choices = encode_request(request, self._info.model), request.sampling.n
+        call, num_choices = encode_request(request, self._info.model, self._version), request.sampling.n
         async with self._connection.post(call, request.timeout_s) as channel:
             if not request.stream:
                 for event in decode_whole(await self._connection.whole(channel), num_choices):
@@ -98,24 +95,26 @@ class RemoteWorker:
 
     async def encode(self, request: EncodeRequest) -> EncodeResponse:
         """See `Worker`."""
-        call = encode_request(request, self._info.model)
+        call = encode_request(request, self._info.model, self._version)
         async with self._connection.post(call, request.timeout_s) as channel:
             return decode_encoded(await self._connection.whole(channel), len(request.items))
 
     async def supply(self, request: SupplyRequest) -> None:
         """See `LateWorker`."""
-        async with self._connection.post(encode_supply(request), request.timeout_s) as channel:
+        async with self._connection.post(encode_supply(request, self._version), request.timeout_s) as channel:
             await self._connection.whole(channel)
 
     async def forget(self, deletion: Deletion, timeout_s: float) -> tuple[Deleted, ...]:
         """See `Forgetful`."""
-        call = WireRequest(FORGET_PATH, (msgspec.json.encode(deletion),))
+        said = msgspec.structs.replace(deletion, version=self._version)
+        call = WireRequest(FORGET_PATH, (msgspec.json.encode(said),))
         async with self._connection.post(call, timeout_s) as channel:
             return decode_deleted(await self._connection.whole(channel))
 
     async def load_adapter(self, load: AdapterLoad, timeout_s: float) -> AdapterInfo:
         """See `Adaptable`."""
-        call = WireRequest(LOAD_PATH, (msgspec.json.encode(load),))
+        said = msgspec.structs.replace(load, version=self._version)
+        call = WireRequest(LOAD_PATH, (msgspec.json.encode(said),))
         async with self._connection.post(call, timeout_s) as channel:
             return decode_adapter(await self._connection.whole(channel))
 

@@ -10,7 +10,8 @@ from math import prod
 import msgspec
 
 from chiasm.errors import ChiasmError, LayoutMismatchError
-from chiasm.protocol.media import CONTRACT_VERSION, EmbeddingHandle, MediaItem
+from chiasm.protocol.contract import HANDLE_VERSION
+from chiasm.protocol.media import EmbeddingHandle, MediaItem
 from chiasm.protocol.worker import EncodeRequest, EncodeResponse, WorkerInfo
 from chiasm.routing.clock import Clock
 from chiasm.routing.costs.model import CostModel
@@ -126,7 +127,7 @@ def checked_handles(
         found = handle.metadata
         merged = None if found.grid_thw is None else prod(found.grid_thw) // found.merge_size**2
         compared = {
-            "version": (found.version, CONTRACT_VERSION),
+            "version": (found.version, HANDLE_VERSION),
             "identity": (found.identity, identity),
             "rows": (found.shape[0], found.num_embeddings),
             "grid product": (merged, found.num_embeddings if merged is not None else None),

@@ -9,20 +9,23 @@ from chiasm.asgi.admission import Admission
 from chiasm.asgi.auth import Authentication
 from chiasm.asgi.interruptions import Interruptions
 from chiasm.asgi.reply import json_reply
-from chiasm.errors import ChiasmError
+from chiasm.errors import ChiasmError, ContractVersionError
+from chiasm.observability.logs import LOGGER
 from chiasm.protocol.adapters import LOAD_PATH, UNLOAD_PATH, Adaptable
+from chiasm.protocol.contract import CONTRACT_HEADER, version_to_speak
 from chiasm.protocol.deletion import FORGET_PATH, Forgetful
 from chiasm.protocol.memory import MEMORY_PATH, Weighable
 from chiasm.protocol.openai.errors import encode_error, error_body, fault_body, status_of
-from chiasm.protocol.wire import CHAT_PATH, SUPPLY_PATH, TEXT_PATH
+from chiasm.protocol.wire import CHAT_PATH, SUPPLY_PATH, TEXT_PATH, encode_fault
 from chiasm.protocol.worker import Worker
 from chiasm.workers.server.adapters import serve_adapter_call
 from chiasm.workers.server.call import Call
 from chiasm.workers.server.forgetting import serve_deletion
 
 _MEMORY_TIMEOUT_S = 5.0
+_CONTRACT_HEADER = CONTRACT_HEADER.encode()
 
-Reply = Callable[[Send], Awaitable[None]]
+Reply = Callable[[Scope, Send], Awaitable[None]]
 
 
 class WorkerServerLimits(msgspec.Struct, frozen=True, kw_only=True):
@@ -81,13 +84,13 @@ class WorkerApp:
         elif path == MEMORY_PATH and method == "GET" and isinstance(self.worker, Weighable):
             await self._memory(self.worker, send)
         elif path in self._replies and method == "GET":
-            await self._replies[path](send)
+            await self._replies[path](scope, send)
         elif is_call or path in self._replies:
             await json_reply(send, 405, encode_error(fault_body(405, "This path takes another method")), [])
         else:
             await json_reply(send, 404, encode_error(fault_body(404, "No such path")), [])
 
-    async def _health(self, send: Send) -> None:
+    async def _health(self, _scope: Scope, send: Send) -> None:
         is_healthy = self.worker.stats().is_healthy
         status = "draining" if self.admission.is_closed else "ok" if is_healthy else "engine_dead"
         await json_reply(send, 200 if is_healthy else 503, msgspec.json.encode({"status": status}), [])
@@ -98,8 +101,14 @@ class WorkerApp:
         except ChiasmError as error:
             await json_reply(send, status_of(error), encode_error(error_body(error)), [])
 
-    async def _info(self, send: Send) -> None:
-        await json_reply(send, 200, msgspec.json.encode(self.worker.info), [])
+    async def _info(self, scope: Scope, send: Send) -> None:
+        said = next((value.decode("latin-1") for name, value in scope["headers"] if name == _CONTRACT_HEADER), None)
+        try:
+            info = msgspec.structs.replace(self.worker.info, version=version_to_speak(said))
+            await json_reply(send, 200, msgspec.json.encode(info), [])
+        except ContractVersionError as error:
+            LOGGER.warning("A gateway was refused: %s. %s", error.message, error.hint)
+            await json_reply(send, status_of(error), encode_fault(error), [])
 
-    async def _stats(self, send: Send) -> None:
+    async def _stats(self, _scope: Scope, send: Send) -> None:
         await json_reply(send, 200, msgspec.json.encode(self.worker.stats()), [])
