@@ -30,6 +30,18 @@ class Lru(Generic[Value]):
         if len(self._entries) > self._max_entries:
             self._entries.popitem(last=False)
 
+    def peek(self, key: str) -> Value | None:
+        """The value, without that being a use."""
+        return self._entries.get(key)
+
+    def replace(self, key: str, value: Value) -> None:
+        """Another value for a key that is there, without that being a use."""
+        self._entries[key] = value
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self._entries.clear()
+
     def pop(self, key: str) -> None:
         """Forget a key, if it is there."""
         self._entries.pop(key, None)

@@ -73,6 +73,13 @@ class VllmSettings(Section, frozen=True, kw_only=True):
     kv_connector: Annotated[
         Literal["nixl", "mooncake"], Meta(description="How keys and values reach decode in e-p-d.")
     ] = "nixl"
+    kv_events: Annotated[
+        Literal["auto", "yes", "no"],
+        Meta(
+            description="Whether started servers say what their prefix caches evict, so that routing forgets it; "
+            "auto: where pyzmq is installed (extra 'vllm')."
+        ),
+    ] = "auto"
     special_tokens: Annotated[
         Literal["refuse", "pass"],
         Meta(description="What to do with texts that spell a special token, which vLLM would take for one."),

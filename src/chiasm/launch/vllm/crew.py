@@ -5,8 +5,9 @@ import os
 import secrets
 import shutil
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import chiasm
 from chiasm.adapters.files import preloaded
@@ -16,6 +17,7 @@ from chiasm.launch.model import model_directory, preparer_of, served_name
 from chiasm.launch.processes.base import Process, Spawn
 from chiasm.launch.processes.specs import WHOLE, WorkerSpec, settings_of_one, specs_of
 from chiasm.launch.server import bind
+from chiasm.launch.vllm.cache_events import events_of_listed, events_of_started, wants_events
 from chiasm.launch.vllm.devices import assigned, check_cores, check_split, is_encoder
 from chiasm.launch.vllm.flags import Place, arguments_of, environment_of, hands_embeddings_over
 from chiasm.launch.vllm.installed import InstalledVllm, installed_vllm, interpreter
@@ -31,6 +33,9 @@ from chiasm.routing.vllm.versions.registry import version_for
 from chiasm.routing.vllm.worker import VllmOptions
 from chiasm.settings import RoutingSettings, Settings
 from chiasm.settings.process import inherited_environment
+
+if TYPE_CHECKING:
+    from chiasm.routing.vllm.cache_events import EventsAddress
 
 _MEMORY = Path("/dev/shm")  # noqa: S108 - a folder of our own is made there, for this user only
 
@@ -65,6 +70,9 @@ class VllmCrew:
         self._spool: Path | None = None
         self._embeddings: Path | None = None
         self._adapters: AdapterCopies | None = None
+        self._events: Mapping[str, EventsAddress | None] = {}  # by server, of those that are started
+        if any(one.kv_events for one in self._by_name.values()):
+            wants_events("yes")
         if self.specs:
             self._prepare()
 
@@ -80,11 +88,12 @@ class VllmCrew:
         self._embeddings = Path(tempfile.mkdtemp(prefix="chiasm-ec-", dir=_MEMORY if _MEMORY.is_dir() else None))
         inside = _importable(folder)
         self._adapters, first = self._copied_adapters(folder)
+        self._events = {one.name: events_of_started(one, settings.vllm, folder) for one in self.specs}
 
         def spawn(spec: WorkerSpec) -> Process:
             assert self._embeddings is not None, "made above"
             place = self.place(spec.address or f"unix:{folder / spec.name}.sock", spool, self._embeddings)
-            place = place._replace(adapters=first)
+            place = place._replace(adapters=first, cache_events=self._events[spec.name])
             environment = inherited_environment() | environment_of(spec, settings, place)
             environment |= {"PYTHONPATH": str(inside)} | ({"VLLM_API_KEY": self._token} if self._token else {})
             if self._installed.device == "cuda":
@@ -180,6 +189,7 @@ class VllmCrew:
                     server=name if ranks > 1 else "",
                     ec_connector=self._settings.vllm.ec_connector if hands_over else "",
                     turn=turn,
+                    cache_events=self._events.get(name) if listed is None else events_of_listed(listed, rank),
                 )
                 workers.append((called, await VllmWorker.connect(address, self.model, options)))
         except BaseException:

@@ -7,8 +7,10 @@ from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 from chiasm.launch.processes.specs import WorkerSpec
+from chiasm.launch.vllm.cache_events import events_flags
 from chiasm.launch.vllm.devices import is_encoder
 from chiasm.protocol.worker import Role
+from chiasm.routing.vllm.cache_events import EventsAddress
 from chiasm.settings import Settings
 
 _NO_DOMAIN = "none.invalid"  # RFC 2606: nothing resolves there, so that a server fetches nothing
@@ -33,6 +35,7 @@ class Place(NamedTuple):
             no deepstack embeddings without it.
         kv_port: Where it tells others of its keys and values.
         adapters: Names and folders of the adapters that it starts with.
+        cache_events: Where it says what its prefix cache stores and evicts; None: nowhere.
     """
 
     python: str
@@ -46,6 +49,7 @@ class Place(NamedTuple):
     needs_tower: bool
     kv_port: int
     adapters: Sequence[tuple[str, str]] = ()
+    cache_events: EventsAddress | None = None
 
 
 def arguments_of(spec: WorkerSpec, settings: Settings, place: Place) -> list[str]:
@@ -64,7 +68,7 @@ def arguments_of(spec: WorkerSpec, settings: Settings, place: Place) -> list[str
         line.append("--enforce-eager")
     line += _memory(spec, settings, place) + _media(spec, settings, place) + _transfer(spec, settings, place)
     if not is_encoder(spec):
-        line += _parallelism(settings) + _adapters(settings, place)
+        line += _parallelism(settings) + _adapters(settings, place) + events_flags(place.cache_events)
     return line + list(vllm.extra_arguments) + _own_arguments(spec, settings)
 
 

@@ -4,6 +4,8 @@
 url = "http://10.0.0.7:8000"
 roles = ["encode"]
 name = "encode-a"                # none: host and port
+kv_events = "tcp://10.0.0.7:5557"  # none: it does not say what its cache evicts
+kv_replay = "tcp://10.0.0.7:5657"  # none: events that get lost are lost
 """
 
 import tomllib
@@ -21,16 +23,24 @@ from chiasm.protocol.worker import Role
 _EXAMPLE = 'Write [[workers]] with url = "http://host:port" and roles = ["encode"] or ["prefill", "decode"] for each'
 
 
+_Endpoint = Annotated[
+    str, Meta(pattern=r"^(tcp://[^:/\s*]+:[0-9]{1,5}|tcp://\[[0-9a-fA-F:]+\]:[0-9]{1,5}|ipc:///\S+)?$")
+]
+
+
 class ListedWorker(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One server. With `encode` among its roles, one that prefills can take pixels as well.
 
-    `data_parallel` is its `--data-parallel-size`: each rank becomes a worker.
+    `data_parallel` is its `--data-parallel-size`: each rank becomes a worker. `kv_events` and `kv_replay` are the
+    endpoints of its `--kv-events-config` as they are reached from here; each rank has the next port.
     """
 
     url: str
     roles: Annotated[tuple[Role, ...], Meta(min_length=1)]
     name: str = ""
     data_parallel: Annotated[int, Meta(ge=1, le=256)] = 1
+    kv_events: _Endpoint = ""
+    kv_replay: _Endpoint = ""
 
 
 class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -44,6 +54,11 @@ def read_workers(path: str) -> Sequence[ListedWorker]:
         listed = msgspec.convert(document, _File).workers
     except (OSError, ValueError) as error:  # msgspec's and tomllib's errors are ones
         raise InvalidSettingError(f"Cannot read workers from {path}: {error}", hint=_EXAMPLE) from error
+    for one in listed:
+        if one.kv_replay and not one.kv_events:
+            raise InvalidSettingError(f"{path}: kv_replay of {one.url} goes with kv_events", hint="Give it both")
+        if one.data_parallel > 1 and "ipc:" in one.kv_events + one.kv_replay:
+            raise InvalidSettingError(f"{path}: the engines of {one.url} publish on ports", hint="Use tcp://host:port")
     named = [msgspec.structs.replace(one, name=one.name or _name(one.url)) for one in listed]
     for what, values in (("name", [one.name for one in named]), ("url", [one.url for one in named])):
         if twice := [value for value in values if values.count(value) > 1]:

@@ -1,5 +1,6 @@
 """Where embeddings are."""
 
+from collections.abc import Callable
 from math import inf
 from typing import NamedTuple
 
@@ -39,12 +40,18 @@ class EmbeddingIndex:
 
     What is known under one `cache_salt` is not known under another. `begun_s` says when the work began that brought
     something to light: what has been deleted since is not remembered.
+
+    Attributes:
+        on_offered: Told of each offer that is remembered: identity, handle, worker, salt.
+        on_held: Told of each holder: identity, worker, salt.
     """
 
     def __init__(self, clock: Clock, max_pictures: int = _MAX_PICTURES) -> None:
         self._clock = clock
         self._pictures: Lru[_Picture] = Lru(max_pictures)
         self._deletions = Deletions()
+        self.on_offered: Callable[[str, EmbeddingHandle, str, str], None] = lambda *_: None
+        self.on_held: Callable[[str, str, str], None] = lambda *_: None
 
     def __len__(self) -> int:
         return len(self._pictures)
@@ -69,12 +76,14 @@ class EmbeddingIndex:
             left_s = max(handle.expires_at_s - now_unix_s, 0.0)
             picture.good_until_unix_s = handle.expires_at_s - min(_MAX_MARGIN_S, _MARGIN_SHARE * left_s)
             picture.renew_from_unix_s = now_unix_s + _RENEWAL_SHARE * left_s
+        self.on_offered(identity, handle, producer, cache_salt)
 
     def held(self, identity: str, worker: str, cache_salt: str = "", begun_s: float = inf) -> None:
         """A worker has used an embedding, and therefore has it."""
         picture = self._picture(identity, cache_salt, begun_s)
         if picture is not None:
             picture.holders.add(worker)
+            self.on_held(identity, worker, cache_salt)
 
     def handle(self, identity: str, cache_salt: str = "") -> EmbeddingHandle | None:
         """A handle that is good for a while yet."""

@@ -1,7 +1,7 @@
 """Starts of prompts, recognised by content and without a tokenizer, and who computed them last."""
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from math import inf
 from typing import NamedTuple
 
@@ -80,11 +80,16 @@ class _Known(NamedTuple):
 
 
 class PrefixOwners:
-    """Remembers which workers computed which start of a prompt, the last few of each."""
+    """Remembers which workers computed which start of a prompt, the last few of each.
+
+    Attributes:
+        on_served: Told of each prompt's starts that are remembered, and the worker.
+    """
 
     def __init__(self, max_prefixes: int = _MAX_PREFIXES) -> None:
         self._known: Lru[_Known] = Lru(max_prefixes)
         self._deletions = Deletions()
+        self.on_served: Callable[[Sequence[Prefix], str], None] = lambda *_: None
 
     def longest(self, prefixes: Sequence[Prefix]) -> dict[str, Prefix]:
         """By worker, the longest start that it is known to have, where that is more than a role."""
@@ -106,6 +111,18 @@ class PrefixOwners:
             if owners[:1] != (worker,):
                 owners = (worker, *(one for one in owners if one != worker))[:_MAX_OWNERS]
             self._known.put(prefix.key, _Known(owners, prefix))
+        self.on_served(prefixes, worker)
+
+    def lost(self, worker: str, keys: Collection[str] | None) -> None:
+        """A worker says that it has starts no longer; None: it has none at all."""
+        if keys is None:
+            self.forget_worker(worker)
+            return
+        for key in keys:
+            known = self._known.peek(key)
+            if known is not None and worker in known.owners:
+                owners = tuple(one for one in known.owners if one != worker)
+                self._known.replace(key, known._replace(owners=owners))
 
     def forget_worker(self, worker: str) -> None:
         """Its cache is gone."""

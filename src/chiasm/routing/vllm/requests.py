@@ -36,14 +36,18 @@ _WHERE_SET = ("max_tokens", "seed", "logit_bias", "stop", "stop_token_ids")
 class CallWriter:
     """Writes calls for one server.
 
-    `spool` is the folder from which the server reads media by name; without it media travel in the calls.
+    `spool` is the folder from which the server reads media by name; without it media travel in the calls. With
+    `follows_cache` the server's cache events are to name its calls.
     """
 
-    def __init__(self, model: ServedModel, served_as: str, version: Version, spool: Path | None) -> None:
+    def __init__(
+        self, model: ServedModel, served_as: str, version: Version, spool: Path | None, *, follows_cache: bool = False
+    ) -> None:
         self._model = model
         self._served_as = served_as
         self._version = version
         self._spool = spool
+        self._follows_cache = follows_cache
 
     def encode(self, request: EncodeRequest) -> WireRequest:
         """The call for embeddings. Never a stream: only a whole answer names them."""
@@ -84,6 +88,8 @@ class CallWriter:
             body["cache_salt"] = request.cache_salt
         body |= _sampling(request.sampling)
         body["return_token_ids"] = True
+        if self._follows_cache:
+            body |= self._version.named_in_events(request.request_id)
         if request.hands_over_kv:
             body["kv_transfer_params"] = self._version.kv_wanted()
         elif request.kv is not None:

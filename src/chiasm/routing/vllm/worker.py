@@ -23,10 +23,12 @@ from chiasm.protocol.deletion import Deleted, Deletion
 from chiasm.protocol.generation import GenerateEvent, GenerateRequest, RequestFinished
 from chiasm.protocol.wire import WireRequest
 from chiasm.protocol.worker import EncodeRequest, EncodeResponse, Role, WorkerInfo, WorkerStats
+from chiasm.routing.coverage.losses import Lost
 from chiasm.routing.remote.channel import Channel
 from chiasm.routing.remote.connection import WorkerConnection
 from chiasm.routing.vllm.adapters import LOAD_PATH, UNLOAD_PATH, AdapterCopies
 from chiasm.routing.vllm.answers import Answer, EventReader, answer_of
+from chiasm.routing.vllm.cache_events import EventsAddress, Follower, ZmqSource
 from chiasm.routing.vllm.events import EventStream
 from chiasm.routing.vllm.faults import translated
 from chiasm.routing.vllm.forgetting import Forgetting
@@ -78,6 +80,7 @@ class VllmOptions(msgspec.Struct, frozen=True, kw_only=True):
         ec_connector: By which embeddings come or go; empty: by none.
         server: The server that other ranks are engines of, too; empty: there are none.
         turn: Held while a deletion has the server rest; its ranks share it.
+        cache_events: Where it says what it stores and evicts; None: nowhere.
     """
 
     name: str
@@ -94,6 +97,7 @@ class VllmOptions(msgspec.Struct, frozen=True, kw_only=True):
     server: str = ""
     ec_connector: str = ""
     turn: asyncio.Lock = msgspec.field(default_factory=asyncio.Lock)
+    cache_events: EventsAddress | None = None
 
 
 class VllmWorker:
@@ -109,7 +113,10 @@ class VllmWorker:
         self._model = model
         self._version = version
         self._options = options
-        self._calls = CallWriter(model, served.id, version, options.spool)
+        self._follower = None if options.cache_events is None else Follower()
+        self._calls = CallWriter(
+            model, served.id, version, options.spool, follows_cache=options.cache_events is not None
+        )
         self._stats = NOTHING
         self._stats_due_s = 0.0
         self._num_open = 0
@@ -205,7 +212,14 @@ class VllmWorker:
                     finished = self._finished(reader, answer, request) or finished
         if finished is None:
             raise EngineDeadError(f"Worker {self._info.name} ended an answer without a result")
+        if self._follower is not None:
+            self._follower.served(request, finished.usage)
         yield msgspec.structs.replace(finished, spans=reader.spans)
+
+    def report_losses(self, lost: Lost) -> None:
+        """See `ReportsLosses`. Nothing is reported of a server whose events are not known."""
+        if self._follower is not None and self._options.cache_events is not None:
+            self._follower.start(ZmqSource(self._options.cache_events), lost)
 
     async def encode(self, request: EncodeRequest) -> EncodeResponse:
         """See `Worker`. The server does not say how long it took: all of the call is counted as encoding."""
@@ -277,6 +291,8 @@ class VllmWorker:
         """Let go of the server, which lives on; requests still open end with `EngineDeadError`."""
         self._stats = msgspec.structs.replace(self._stats, is_healthy=False)
         await self._forgetting.aclose()
+        if self._follower is not None:
+            await self._follower.aclose()
         await self._connection.aclose()
 
     async def _answers(self, channel: Channel, *, is_stream: bool) -> AsyncGenerator[Answer, None]:
@@ -310,13 +326,16 @@ class VllmWorker:
 
     def _read(self, page: str) -> WorkerStats:
         options = self._options
-        return stats_of(
+        stats = stats_of(
             page,
             is_healthy=True,
             num_open=self._num_open,
             max_running=options.max_running,
             rank=options.data_parallel_rank,
         )
+        if self._follower is None:
+            return stats
+        return msgspec.structs.replace(stats, totals={**stats.totals, **self._follower.totals})
 
 
 def _decoded(body: bytes, kind: type[Body]) -> Body:

@@ -39,6 +39,10 @@ class Version(Protocol):
         """What the answer to an encode call says. Raises `EngineError` when it cannot be understood."""
         ...
 
+    def named_in_events(self, call: str) -> Mapping[str, Any]:
+        """Has the server name a call in its cache events, also for blocks that it finds in its cache."""
+        ...
+
     def kv_wanted(self) -> Mapping[str, Any]:
         """Asks a server to keep a prompt's keys and values for another one."""
         ...

@@ -64,6 +64,10 @@ class Version032:
             for key, entry in read.items()
         ]
 
+    def named_in_events(self, call: str) -> Mapping[str, Any]:
+        """See `Version`."""
+        return {"session_id": call, "vllm_xargs": {"kv_cache_report_mode": "full"}}
+
     def kv_wanted(self) -> Mapping[str, Any]:
         """See `Version`."""
         nobody = dict.fromkeys(("remote_engine_id", "remote_block_ids", "remote_host", "remote_port"))

@@ -1,0 +1,56 @@
+"""Where servers publish what they store in their prefix caches and evict, and what tells them to."""
+
+import json
+from pathlib import Path
+from typing import Literal
+
+from chiasm.errors import MissingExtraError
+from chiasm.launch.processes.specs import WorkerSpec
+from chiasm.launch.vllm.workers_file import ListedWorker
+from chiasm.routing.vllm.cache_events import EventsAddress, has_zmq
+from chiasm.settings import VllmSettings
+
+_BUFFERED_STEPS = 10_000
+
+
+def events_of_listed(worker: ListedWorker, rank: int) -> EventsAddress | None:
+    """Where a data-parallel engine of a server that runs already publishes, if the workers' file says so."""
+    if not worker.kv_events:
+        return None
+    return EventsAddress(worker.kv_events, worker.kv_replay).of_rank(rank)
+
+
+def events_of_started(spec: WorkerSpec, settings: VllmSettings, folder: Path) -> EventsAddress | None:
+    """Where a server that is started here is to publish: sockets beside its own, under this user's folder.
+
+    Several engines of one server cannot: vLLM 0.32 finds no names for their sockets.
+    """
+    if (
+        "prefill" not in spec.roles
+        or spec.address
+        or settings.data_parallel > 1
+        or not wants_events(settings.kv_events)
+    ):
+        return None
+    return EventsAddress(f"ipc://{folder / spec.name}.kv", f"ipc://{folder / spec.name}.kvr")
+
+
+def wants_events(setting: Literal["auto", "yes", "no"]) -> bool:
+    """Whether servers are to publish. Raises `MissingExtraError` where they must and nobody here could listen."""
+    if setting == "yes" and not has_zmq():
+        raise MissingExtraError("vllm.kv_events needs pyzmq", hint="pip install 'chiasm[vllm]', or leave it on 'auto'")
+    return setting != "no" and has_zmq()
+
+
+def events_flags(address: EventsAddress | None) -> list[str]:
+    """What makes a server publish."""
+    if address is None:
+        return []
+    config = {
+        "enable_kv_cache_events": True,
+        "publisher": "zmq",
+        "endpoint": address.publishes,
+        "replay_endpoint": address.replays,
+        "buffer_steps": _BUFFERED_STEPS,
+    }
+    return ["--kv-events-config", json.dumps(config)]

@@ -1,0 +1,118 @@
+"""What this gateway learns about contents, told to others, and what they tell: hints, which may be wrong or be lost."""
+
+from collections import deque
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from chiasm.protocol.media import EmbeddingHandle
+from chiasm.routing.coverage.embeddings import EmbeddingIndex
+from chiasm.routing.coverage.prefixes import Prefix, PrefixOwners
+
+_MAX_PENDING = 1024
+_MAX_PREFIXES = 8
+_MAX_ITEMS = 64
+
+
+class ServedNote(msgspec.Struct, frozen=True, tag="served"):
+    """A worker has computed these starts of a prompt."""
+
+    worker: str
+    prefixes: tuple[Prefix, ...]
+
+
+class OfferedNote(msgspec.Struct, frozen=True, tag="offered"):
+    """A worker offers an embedding."""
+
+    worker: str
+    identity: str
+    cache_salt: str
+    handle: EmbeddingHandle
+
+
+class HeldNote(msgspec.Struct, frozen=True, tag="held"):
+    """A worker has an embedding in its own cache."""
+
+    worker: str
+    identity: str
+    cache_salt: str
+
+
+Note = ServedNote | OfferedNote | HeldNote
+_decode = msgspec.msgpack.Decoder(list[Note]).decode
+_encode = msgspec.msgpack.Encoder().encode
+
+
+class ContentNotes:
+    """Listens to what the router remembers. Bounded: of what is not fetched in time, the oldest goes.
+
+    Only workers that other gateways know, too, are worth a word; `is_shared` says whether one is.
+    """
+
+    def __init__(self, embeddings: EmbeddingIndex, prefixes: PrefixOwners, is_shared: Callable[[str], bool]) -> None:
+        self._embeddings = embeddings
+        self._prefixes = prefixes
+        self._is_shared = is_shared
+        self._pending: deque[Note] = deque(maxlen=_MAX_PENDING)
+        self._is_learning = False
+        prefixes.on_served = self._served
+        embeddings.on_offered = self._offered
+        embeddings.on_held = self._held
+
+    def take(self, max_notes: int) -> bytes | None:
+        """The oldest notes, encoded; None for none. They are not kept."""
+        notes = [self._pending.popleft() for _ in range(min(max_notes, len(self._pending)))]
+        return _encode(notes) if notes else None
+
+    def drop(self) -> None:
+        """Forget what was not taken yet."""
+        self._pending.clear()
+
+    def learn(self, payload: bytes) -> int:
+        """Remember what another gateway's notes say about workers that are shared; returns of how many that was so.
+
+        Notes that cannot be understood say nothing.
+        """
+        try:
+            notes = _decode(payload)
+        except (msgspec.DecodeError, RecursionError):
+            return 0
+        ours = [note for note in notes if self._is_shared(note.worker)]
+        self._is_learning = True
+        try:
+            for note in ours:
+                self._remember(note)
+        finally:
+            self._is_learning = False
+        return len(ours)
+
+    def _remember(self, note: Note) -> None:
+        if isinstance(note, ServedNote):
+            self._prefixes.served(note.prefixes, note.worker)
+        elif isinstance(note, OfferedNote):
+            self._embeddings.offered(note.identity, note.handle, note.worker, note.cache_salt)
+        else:
+            self._embeddings.held(note.identity, note.worker, note.cache_salt)
+
+    def _served(self, prefixes: Sequence[Prefix], worker: str) -> None:
+        if prefixes and self._is_news_of(worker):
+            self._pending.append(ServedNote(worker, _telling(prefixes)))
+
+    def _offered(self, identity: str, handle: EmbeddingHandle, worker: str, cache_salt: str) -> None:
+        if self._is_news_of(worker):
+            self._pending.append(OfferedNote(worker, identity, cache_salt, handle))
+
+    def _held(self, identity: str, worker: str, cache_salt: str) -> None:
+        if self._is_news_of(worker):
+            self._pending.append(HeldNote(worker, identity, cache_salt))
+
+    def _is_news_of(self, worker: str) -> bool:
+        return not self._is_learning and self._is_shared(worker)
+
+
+def _telling(prefixes: Sequence[Prefix]) -> tuple[Prefix, ...]:
+    """The starts at which other questions are most likely to part: behind a picture, and the longest ones."""
+    small = [one for one in prefixes if len(one.items) <= _MAX_ITEMS]
+    behind = [one for before, one in zip([None, *small], small, strict=False) if before and one.items != before.items]
+    chosen = {one.key: one for one in (*behind[:_MAX_PREFIXES], *small[-_MAX_PREFIXES:])}
+    return tuple(one for one in small if one.key in chosen)

@@ -1,0 +1,142 @@
+"""Follows one engine's events: in order, with gaps filled or admitted."""
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Protocol
+
+from chiasm.errors import ChiasmError, EngineError
+from chiasm.protocol.generation import GenerateRequest, Usage
+from chiasm.routing.coverage.losses import Lost
+from chiasm.routing.vllm.cache_events.blocks import HeldBlocks
+from chiasm.routing.vllm.cache_events.messages import AllBlocksCleared, Batch, BlockRemoved, BlockStored, batch_of
+from chiasm.routing.vllm.cache_events.starts import served_by
+
+logger = logging.getLogger(__name__)
+_RETRY_PAUSE_S = 1.0
+_MEDIA = (None, "GPU")  # what is evicted to a slower memory and comes back counts as evicted
+_COUNTED = (
+    "kv_event_batches",
+    "kv_event_batches_replayed",
+    "kv_event_batches_missed",
+    "kv_starts_forgotten",
+    "kv_caches_forgotten",
+)
+
+
+class Source(Protocol):
+    """Where events come from."""
+
+    async def received(self) -> tuple[int, bytes]:
+        """The next batch and its number. Raises `EngineError`."""
+        ...
+
+    async def replayed(self, first: int) -> list[tuple[int, bytes]]:
+        """Batches from a number on that the server still has; none where it cannot say. Raises `EngineError`."""
+        ...
+
+    def close(self) -> None:
+        """Stop listening."""
+        ...
+
+
+class Follower:
+    """Knows which starts of prompts an engine still holds. Lives on one event loop."""
+
+    def __init__(self, blocks: HeldBlocks | None = None) -> None:
+        self._source: Source | None = None
+        self._blocks = blocks or HeldBlocks()
+        self._lost: Lost = lambda _: None
+        self._next: int | None = None
+        self._last_ts = 0.0
+        self._counts: Counter[str] = Counter(dict.fromkeys(_COUNTED, 0))
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def totals(self) -> Mapping[str, int]:
+        """What has come, was missed, and was forgotten, since the start."""
+        return self._counts
+
+    def start(self, source: Source, lost: Lost) -> None:
+        """Begin to follow, once; `lost` is told what routing is to forget. `aclose` closes the source."""
+        assert self._task is None, "a worker joins one fleet"
+        self._source, self._lost = source, lost
+        self._task = asyncio.create_task(self._follow(source))
+
+    def served(self, request: GenerateRequest, usage: Usage) -> None:
+        """A call has ended well."""
+        self._blocks.served(request.request_id, served_by(request, usage))
+
+    async def aclose(self) -> None:
+        """Stop."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
+        if self._source is not None:
+            self._source.close()
+
+    async def _take(self, source: Source, number: int, payload: bytes) -> None:
+        """One batch, as it came."""
+        try:
+            batch = batch_of(payload)
+        except EngineError as error:
+            self._miss(1, error.message)
+            self._next = number + 1
+            return
+        if self._next is not None and number < self._next:
+            if batch.ts <= self._last_ts:
+                return  # it was replayed before it came
+            self._forget_all()  # another engine counts from the beginning, with an empty cache
+        elif self._next is not None and number > self._next:
+            await self._catch_up(source, self._next, number)
+        self._apply(number, batch)
+
+    async def _follow(self, source: Source) -> None:
+        while True:
+            try:
+                await self._take(source, *await source.received())
+            except EngineError as error:
+                logger.warning("Cache events cannot be received: %s", error.message)
+                await asyncio.sleep(_RETRY_PAUSE_S)
+
+    async def _catch_up(self, source: Source, first: int, until: int) -> None:
+        """Take what was missed from the server's memory, all of it or nothing: the order matters."""
+        found: list[tuple[int, Batch]] = []
+        with suppress(ChiasmError):
+            answers = await source.replayed(first)
+            found = [(number, batch_of(payload)) for number, payload in answers if first <= number < until]
+        if [number for number, _ in found] != list(range(first, until)):
+            self._miss(until - first, "batches were lost on their way")
+            return
+        self._counts["kv_event_batches_replayed"] += len(found)
+        for number, batch in found:
+            self._apply(number, batch)
+
+    def _miss(self, num_batches: int, why: str) -> None:
+        """What is known may be wrong now: it is left to book-keeping, until blocks are seen anew."""
+        logger.warning("Cache events are missing, routing goes by book-keeping for what is known: %s", why)
+        self._counts["kv_event_batches_missed"] += num_batches
+        self._blocks.clear()
+
+    def _apply(self, number: int, batch: Batch) -> None:
+        self._next, self._last_ts = number + 1, batch.ts
+        self._counts["kv_event_batches"] += 1
+        for event in batch.events:
+            if isinstance(event, AllBlocksCleared):
+                self._forget_all()
+            elif event.group_idx in (None, 0) and event.medium in _MEDIA:
+                self._note(event)
+
+    def _note(self, event: BlockStored | BlockRemoved) -> None:
+        if isinstance(event, BlockStored):
+            self._blocks.stored(event.session_id, event.block_hashes, event.parent_block_hash, event.block_size)
+        elif gone := self._blocks.removed(event.block_hashes):
+            self._counts["kv_starts_forgotten"] += len(gone)
+            self._lost(gone)
+
+    def _forget_all(self) -> None:
+        self._counts["kv_caches_forgotten"] += 1
+        self._blocks.clear()
+        self._lost(None)

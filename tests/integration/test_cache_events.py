@@ -1,0 +1,106 @@
+"""Events over ZeroMQ from a publisher that speaks as vLLM's does."""
+
+import asyncio
+
+import msgspec
+import pytest
+import zmq
+import zmq.asyncio
+
+from chiasm.errors import EngineError
+from chiasm.routing.vllm.cache_events import EventsAddress, Follower, ZmqSource
+from tests.conditions import until
+
+
+class Publisher:
+    """Sends batches by number; answers for those that it keeps."""
+
+    def __init__(self, folder):
+        self.address = EventsAddress(f"ipc://{folder}/p", f"ipc://{folder}/r")
+        self.kept = {}
+        self._context = zmq.asyncio.Context()
+        self._out = self._context.socket(zmq.XPUB)
+        self._out.bind(self.address.publishes)
+        self._asked = self._context.socket(zmq.ROUTER)
+        self._asked.bind(self.address.replays)
+        self._answering = asyncio.create_task(self._answer())
+
+    async def subscribed(self):
+        """Wait until somebody listens."""
+        async with asyncio.timeout(10):
+            assert (await self._out.recv()) == b"\x01"
+
+    async def send(self, number, *events, is_lost=False):
+        payload = msgspec.msgpack.encode([float(number), list(events), 0])
+        self.kept[number] = payload
+        if not is_lost:
+            await self._out.send_multipart([b"", number.to_bytes(8, "big"), payload])
+
+    async def _answer(self):
+        while True:
+            client, _, first = await self._asked.recv_multipart()
+            for number, payload in self.kept.items():
+                if number >= int.from_bytes(first, "big"):
+                    await self._asked.send_multipart([client, b"", b"", number.to_bytes(8, "big"), payload])
+            await self._asked.send_multipart([client, b"", b"", (-1).to_bytes(8, "big", signed=True), b""])
+
+    async def aclose(self):
+        self._answering.cancel()
+        await asyncio.wait([self._answering])
+        self._context.destroy(linger=0)
+
+
+@pytest.fixture
+async def publisher(tmp_path):
+    made = Publisher(tmp_path)
+    yield made
+    await made.aclose()
+
+
+CLEARED = {"type": "AllBlocksCleared"}
+
+
+async def test_batches_come_in_order_and_those_that_were_lost_are_asked_for(publisher):
+    follower, lost = Follower(), []
+    follower.start(ZmqSource(publisher.address), lost.append)
+    await publisher.subscribed()
+    await publisher.send(0)
+    await publisher.send(1, CLEARED, is_lost=True)
+    await publisher.send(2, is_lost=True)
+    await publisher.send(3, CLEARED)
+    await until(lambda: len(lost) == 2, 10)
+    assert lost == [None, None]
+    totals = follower.totals
+    assert (totals["kv_event_batches"], totals["kv_event_batches_replayed"]) == (4, 2)
+    assert totals["kv_event_batches_missed"] == 0
+    await follower.aclose()
+
+
+async def test_a_publisher_that_keeps_nothing_leaves_a_gap(publisher):
+    follower, lost = Follower(), []
+    follower.start(ZmqSource(publisher.address), lost.append)
+    await publisher.subscribed()
+    await publisher.send(0)
+    await publisher.send(1, CLEARED, is_lost=True)
+    del publisher.kept[1]
+    await publisher.send(2)
+    await until(lambda: follower.totals["kv_event_batches_missed"] == 1, 10)
+    assert not lost
+    await follower.aclose()
+
+
+async def test_who_answers_nothing_is_not_waited_for_long(tmp_path, monkeypatch):
+    monkeypatch.setattr("chiasm.routing.vllm.cache_events.source._REPLAY_TIMEOUT_S", 0.1)
+    source = ZmqSource(EventsAddress(f"ipc://{tmp_path}/p", f"ipc://{tmp_path}/r"))
+    with pytest.raises(EngineError, match="does not answer"):
+        await source.replayed(0)
+    source.close()
+    assert await asyncio.wait_for(_no_replay(tmp_path), 5) == []
+
+
+async def _no_replay(folder):
+    source = ZmqSource(EventsAddress(f"ipc://{folder}/p"))
+    try:
+        return await source.replayed(0)
+    finally:
+        source.close()
