@@ -184,6 +184,7 @@ class FakeIngest:
     def __init__(self) -> None:
         self.num_open = 0
         self.num_cancelled = 0
+        self.lookups = {"hit": 0, "revalidated": 0, "changed": 0, "miss": 0}
         self.started = asyncio.Event()
 
     def lease(self):
@@ -192,6 +193,10 @@ class FakeIngest:
     @property
     def spooled_bytes(self):
         return 0
+
+    @property
+    def fetch_lookups(self):
+        return self.lookups
 
     @property
     def kept_bytes(self):

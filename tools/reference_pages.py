@@ -10,7 +10,7 @@ import sys
 import tomllib
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Annotated, Any, Literal, cast, get_args, get_origin
+from typing import Annotated, Any, ClassVar, Literal, cast, get_args, get_origin
 
 import msgspec
 import typer
@@ -20,6 +20,7 @@ from prometheus_client.metrics_core import Metric
 from chiasm.cli.app import app
 from chiasm.errors import ChiasmError, error_class
 from chiasm.gateway.state import Gateway, Ingest
+from chiasm.media.fetch.cache import LOOKUPS
 from chiasm.observability.memory import AllocatorMemory, DeviceMemory, MemoryPart, ProcessMemory, WorkerMemory
 from chiasm.observability.receipt import STAGES, Receipt
 from chiasm.protocol.openai.errors import STATUS
@@ -252,7 +253,7 @@ def _number_row(number: Number) -> tuple[str, ...]:
 
 def _metrics() -> Iterable[Metric]:
     """One sample of everything, so that labels can be read off it."""
-    gateway = Gateway(cast("Worker", _IdleWorker()), cast("Ingest", None), GatewaySettings())
+    gateway = Gateway(cast("Worker", _IdleWorker()), cast("Ingest", _IdleIngest()), GatewaySettings())
     gateway.metrics.receive("chat")
     stages_s = dict.fromkeys(STAGES, 0.1)
     times: dict[str, Any] = {"ttft_s": 1.0, "e2e_s": 1.0, "stages_s": stages_s, "unaccounted_s": 0.0, "decode_s": 0.0}
@@ -268,6 +269,12 @@ def weighed() -> WorkerMemory:
     allocator = AllocatorMemory(taken_bytes=1, used_bytes=1, kept_bytes=1)
     device = DeviceMemory(device="cuda:0", **dict.fromkeys(DeviceMemory.__struct_fields__[1:], 1))
     return WorkerMemory(worker="", process=process, allocator=allocator, parts=(part,), devices=(device,))
+
+
+class _IdleIngest:
+    """Enough of an ingest to be counted."""
+
+    fetch_lookups: ClassVar[dict[str, int]] = dict.fromkeys(LOOKUPS, 0)
 
 
 class _IdleWorker:

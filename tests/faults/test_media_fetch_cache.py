@@ -305,3 +305,25 @@ async def test_deleting_a_medium_or_a_tenant_deletes_what_was_kept(start, origin
     assert (len(ingest._fetcher._cache), ingest.kept_bytes) == (0, 0)
     assert start(fetch_cache="off").kept_bytes == 0
     assert start(fetch_cache="off").forget(identity=item.identity) == 0
+
+
+async def test_what_came_of_each_download_is_counted(start, origin):
+    ingest = start(fetch_cache="immutable")
+    await fetched(ingest, origin)
+    await fetched(ingest, origin)
+    origin.body, origin.tag, origin.rule = SECOND, '"v2"', IMMUTABLE
+    for _ in range(3):
+        await fetched(ingest, origin)
+    assert ingest.fetch_lookups == {"miss": 1, "revalidated": 1, "changed": 1, "hit": 2}
+    off = start(fetch_cache="off")
+    await fetched(off, origin)
+    assert off.fetch_lookups == {"miss": 0, "revalidated": 0, "changed": 0, "hit": 0}
+
+
+async def test_failed_downloads_are_no_lookups_that_gave_anything(start, origin):
+    ingest = start()
+    await fetched(ingest, origin)
+    origin.confirmed_tag = '"other"'
+    with pytest.raises(MediaFetchError):
+        await fetched(ingest, origin)
+    assert ingest.fetch_lookups == {"miss": 1, "revalidated": 0, "changed": 0, "hit": 0}

@@ -21,6 +21,7 @@ from chiasm.gateway.tracing import Tracing
 from chiasm.media.reference import MediaReference
 from chiasm.media.spool import SpoolLease
 from chiasm.observability.logs import log_receipt
+from chiasm.observability.fetch_metrics import FetchLookups
 from chiasm.observability.memory import MemoryPart, WorkerMemory, allocator_memory, process_memory
 from chiasm.observability.metrics import GatewayMetrics
 from chiasm.observability.receipt import Receipt, StageClock
@@ -59,6 +60,11 @@ class Ingest(Protocol):
         ...
 
     def num_spooled(self, identity: str) -> int:
+    @property
+    def fetch_lookups(self) -> Mapping[str, int]:
+        """What came of looking for kept downloads, by outcome."""
+        ...
+
         """Files that hold a medium's bytes for requests under way."""
         ...
 
@@ -127,6 +133,7 @@ class Gateway:
         self.renewable: Renewable | None = None
 
     @property
+        self.metrics.registry.register(FetchLookups(lambda: ingest.fetch_lookups))
     def is_ready(self) -> bool:
         """Whether new requests are taken."""
         return not self.admission.is_closed and self.worker.stats().is_healthy

@@ -7,7 +7,7 @@ the headers, and whether anything must be decoded at all is decided with the ide
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from functools import partial
 
@@ -112,6 +112,11 @@ class MediaIngest:
     def kept_bytes(self) -> int:
         """What the kept downloads of all tenants take."""
         return self._fetcher.kept_bytes
+
+    @property
+    def fetch_lookups(self) -> Mapping[str, int]:
+        """What came of looking for kept downloads, by outcome."""
+        return self._fetcher.lookups
 
     def num_spooled(self, identity: str) -> int:
         """Files of the spool that hold a medium's bytes for requests under way."""

@@ -13,6 +13,10 @@ _STRONG_TAG = re.compile(r'"[!#-~]{1,256}"')
 _MAX_IDENTITIES = 64
 _Place = tuple[str, HttpUrl]
 
+LOOKUPS = ("hit", "revalidated", "changed", "miss")
+"""What came of asking for a URL: its server was not asked, said that it has not changed, sent it anew, or nothing of it
+was kept."""
+
 
 class Download(msgspec.Struct, frozen=True):
     """The body of an answer and the media type it claims."""
@@ -35,7 +39,7 @@ class Kept(msgspec.Struct):
 
 
 class FetchCache:
-    """Bounded in bytes and entries; the longest unused go first. Belongs to one event loop.
+    """Bounded in bytes and entries; the longest unused go first. Belongs to one event loop. `lookups` counts `LOOKUPS`.
 
     What one tenant fetched is never given to another. An entry is used only while its server confirms its strong ETag,
     or has called it immutable and its `max-age` has not passed. What is too old leaves memory at the next download, or
@@ -48,6 +52,7 @@ class FetchCache:
         self._kept: OrderedDict[_Place, Kept] = OrderedDict()
         self.num_bytes = 0
         self.num_deletions = 0
+        self.lookups = dict.fromkeys(LOOKUPS, 0)
 
     def __len__(self) -> int:
         return len(self._kept)

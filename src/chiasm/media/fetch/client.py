@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import msgspec
 import yarl
@@ -10,7 +10,7 @@ from aiohttp import ClientError, ClientResponse, ClientSession, ClientTimeout, D
 
 from chiasm import __version__
 from chiasm.errors import MediaFetchError, MediaRefusedError, MediaTooLargeError
-from chiasm.media.fetch.cache import Download, FetchCache, Kept
+from chiasm.media.fetch.cache import LOOKUPS, Download, FetchCache, Kept
 from chiasm.media.fetch.policy import HttpUrl, UrlPolicy
 from chiasm.media.fetch.resolver import CheckedResolver, Lookup, system_lookup
 from chiasm.settings import MediaSettings
@@ -91,6 +91,11 @@ class HttpFetcher:
         self._cache.expire(time.monotonic())
         return self._cache.num_bytes
 
+    @property
+    def lookups(self) -> Mapping[str, int]:
+        """How often each of `LOOKUPS` was met; never, where nothing is kept."""
+        return dict.fromkeys(LOOKUPS, 0) if self._cache is None else self._cache.lookups
+
     def note(self, tenant: str, url: HttpUrl, identity: str) -> None:
         """Note which item was made of a download, should it have been kept."""
         if self._cache is not None:
@@ -114,16 +119,19 @@ class HttpFetcher:
         kept = cache.find(tenant, url, time.monotonic())
         if kept is not None and kept.fresh_until_s > time.monotonic():
             await self._resolver.resolve(url.host, url.port)
+            cache.lookups["hit"] += 1
             return self._checked(kept, watch)
         hop, num_deletions = _Hop(url, url), cache.num_deletions
         async with await self._answer(hop, {} if kept is None else {"If-None-Match": kept.tag}) as response:
             if kept is not None and response.status == _NOT_MODIFIED:
                 if not cache.confirm(tenant, url, kept, _cache_headers(response), time.monotonic()):
                     raise MediaFetchError(f"{url.origin} confirmed another version than it was asked about")
+                cache.lookups["revalidated"] += 1
                 return self._checked(kept, watch)
             following = self._next(hop, response)
             if following is None:
                 download = await self._download(hop, response, watch)
+                cache.lookups["miss" if kept is None else "changed"] += 1
                 if cache.num_deletions == num_deletions:
                     cache.keep(tenant, url, download, _cache_headers(response), time.monotonic())
                 return download
