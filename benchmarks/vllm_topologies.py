@@ -33,9 +33,13 @@ WAYS = (BASELINE, "agg", "e-pd", "auto")
 MOST_WORSE = 1.03
 NUM_WARM = 2
 """So many turns are for everything that happens once."""
+TIMEOUT_S = 600.0
+"""Of one request, and of the small ones by which a gateway looks after idle servers: ways that are not asked share
+cores with the one that is, and a gateway that took a slow answer for a dead server would start it again."""
 _ENVIRONMENT = {"TORCHDYNAMO_DISABLE": "1", "OMP_NUM_THREADS": "1"}
 
-Pairs = dict[str, list[dict[str, float]]]
+Pairs = dict[str, list[dict[str, float] | None]]
+"""Times of each way's requests, in the same order; None where one was not answered."""
 
 
 def parsed(argv: list[str]) -> argparse.Namespace:
@@ -69,7 +73,8 @@ async def running(args: argparse.Namespace) -> AsyncIterator[Mapping[str, Server
         topologies = [Topology(name=BASELINE, url=url)]
         for way in args.ways:
             words = ["--engine", "vllm", "--topology", way, "--model", str(model), "--workers", "1", "--encoders", "1"]
-            for setting in (f"vllm.python={args.python}", "engine.threads=1", "engine.dtype=float32"):
+            patience = (f"routing.probe_timeout_s={TIMEOUT_S}", f"gateway.request_timeout_s={TIMEOUT_S}")
+            for setting in (f"vllm.python={args.python}", "engine.threads=1", "engine.dtype=float32", *patience):
                 words += ["--set", setting]
             topologies.append(Topology(name=way, serve=tuple(words)))
         environment = _ENVIRONMENT
@@ -102,34 +107,37 @@ async def measured(args: argparse.Namespace, ways: Mapping[str, Server], concurr
         shown = [pictures(f"{seed} {number}", args.images, args.tokens) for number in range(concurrency)]
         bodies = [body(one, TEXT.format(f"{seed} {n}"), args.output) for n, one in enumerate(shown)]
         for name in shuffled(list(ways), seed):
-            records = (await send(ways[name].target, bodies, concurrency=concurrency)).records
-            times = [_times(record) for record in sorted(records, key=lambda record: record.index)]
+            sent = await send(ways[name].target, bodies, concurrency=concurrency, timeout_s=TIMEOUT_S)
+            records = sent.records
+            times = [_times(name, record) for record in sorted(records, key=lambda record: record.index)]
             if turn >= 0:
                 found[name] += times
         print(f"{args.model}, {concurrency} at once: turn {turn + 1} of {args.turns}", flush=True)
     return found
 
 
-def _times(record: Record) -> dict[str, float]:
+def _times(way: str, record: Record) -> dict[str, float] | None:
     first_s = wire_ttft_s(record)
     if first_s is None:
-        raise RuntimeError(f"a request was not answered: {record.outcome}")
+        print(f"{way}: a request was not answered: {record.outcome}", flush=True)
+        return None
     return {"ttft_s": first_s, "e2e_s": (record.end_ns - record.sent_ns) / 1e9}
 
 
 def summary(found: Pairs, concurrency: int = 1) -> dict[str, Any]:
-    """Medians of each way, and its times over those of vLLM itself, request by request."""
+    """Medians of each way, and its times over those of vLLM itself, request by request, where both answered."""
     cells: dict[str, Any] = {}
     for way, times in found.items():
-        cells[way] = cell = {}
-        for what in ("ttft_s", "e2e_s"):
-            pairs = [(mine[what], base[what]) for mine, base in zip(times, found[BASELINE], strict=True)]
+        both = [(mine, base) for mine, base in zip(times, found[BASELINE], strict=True) if mine and base]
+        cells[way] = cell = {"unanswered": sum(one is None for one in times)}
+        for what in ("ttft_s", "e2e_s") if both else ():
+            pairs = [(mine[what], base[what]) for mine, base in both]
             cell[what] = sorted(mine for mine, _ in pairs)[len(pairs) // 2]
             if way != BASELINE:
                 cell[f"{what}_ratio"] = interval(pairs, ratio_of_medians, concurrency)
-    if "auto" in cells:
-        for what in ("ttft_s", "e2e_s"):
-            said = verdict(f"auto's {what.removesuffix('_s')}", cells["auto"][f"{what}_ratio"], MOST_WORSE)
+    for what in ("ttft_s", "e2e_s"):
+        if ratio := cells.get("auto", {}).get(f"{what}_ratio"):
+            said = verdict(f"auto's {what.removesuffix('_s')}", ratio, MOST_WORSE)
             cells["auto"].setdefault("verdicts", []).append(said)
     return cells
 
