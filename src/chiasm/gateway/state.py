@@ -20,6 +20,7 @@ from chiasm.gateway.receipts import ReceiptRing
 from chiasm.gateway.tracing import Tracing
 from chiasm.media.reference import MediaReference
 from chiasm.media.spool import SpoolLease
+from chiasm.observability.fetch_metrics import FetchLookups
 from chiasm.observability.logs import log_receipt
 from chiasm.observability.fetch_metrics import FetchLookups
 from chiasm.observability.memory import MemoryPart, WorkerMemory, allocator_memory, process_memory
@@ -57,6 +58,11 @@ class Ingest(Protocol):
     @property
     def kept_bytes(self) -> int:
         """What kept downloads take."""
+        ...
+
+    @property
+    def fetch_lookups(self) -> Mapping[str, int]:
+        """What came of looking for kept downloads, by outcome."""
         ...
 
     def num_spooled(self, identity: str) -> int:
@@ -129,6 +135,7 @@ class Gateway:
         self.media_keys = MediaKeys()
         self.interruptions = Interruptions()
         self.metrics = GatewayMetrics(self._levels, self._worker_levels, self._worker_totals)
+        self.metrics.registry.register(FetchLookups(lambda: ingest.fetch_lookups))
         self.tracing = Tracing()
         self.renewable: Renewable | None = None
 
