@@ -1,7 +1,5 @@
-"""Encoders that come and go by the signal that gateways export, as Kubernetes' HorizontalPodAutoscaler has it."""
+"""Encoders that come and go by the signal that gateways export; what decides is what decides for a cluster, too."""
 
-import math
-from collections import deque
 from collections.abc import Callable
 from typing import Annotated
 
@@ -11,16 +9,13 @@ from msgspec import Meta
 
 from chiasm.gateway.autoscaling import mean_wait_s
 from chiasm.protocol.fleet import FleetState
+from chiasm.routing.autoscaler import Autoscaler, ScalingRule, Signal
 from chiasm.simulator.engine import Process
 from chiasm.simulator.front import Front
 from chiasm.simulator.worker import SimulatedWorker
 
-_TOLERANCE = 0.1
-"""Kubernetes': no change while the level is so near its target."""
-_MIN_RISE = 4
-"""Pods that may come in one period, however few there are; else as many as there are."""
 _FALL_PERIOD_S = 60.0
-"""One pod goes in so long, as `chiasm deploy` writes it."""
+"""One encoder goes in so long, as `chiasm deploy` writes it."""
 
 Seconds = Annotated[float, Meta(gt=0)]
 
@@ -43,14 +38,6 @@ class Scaling(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     calm_s: Seconds = 300.0
 
 
-def desired(num_now: int, level_s: float, target_s: float) -> int:
-    """Replicas for a level that is a mean over them, as the autoscaler computes it."""
-    ratio = level_s / target_s
-    if abs(ratio - 1.0) <= _TOLERANCE:
-        return num_now
-    return math.ceil(num_now * ratio)
-
-
 class Scaler:
     """Decides every period.
 
@@ -67,10 +54,16 @@ class Scaler:
         self._scaling = scaling
         self._make = make
         self._names = [name for name, one in front.workers.items() if set(one.info.roles) == {"encode"}]
-        self._num_least = len(self._names)
+        self._autoscaler = Autoscaler(
+            ScalingRule(
+                min_encoders=len(self._names),
+                max_encoders=scaling.max_encoders,
+                queue_s=scaling.queue_s,
+                calm_s=scaling.calm_s,
+                fall_period_s=_FALL_PERIOD_S,
+            )
+        )
         self._num_made = 0
-        self._wishes: deque[tuple[float, int]] = deque()
-        self._fell_s = -_FALL_PERIOD_S
         self._changed_s = 0.0
         self._encoder_s = 0.0
         self.num_most = len(self._names)
@@ -90,24 +83,21 @@ class Scaler:
             self._decide()
 
     def _decide(self) -> None:
-        now_s, num_now = self._env.now, len(self._names)
-        wish = min(max(desired(num_now, self._level_s(), self._scaling.queue_s), self._num_least), self._most(num_now))
-        self._wishes.append((now_s, wish))
-        while self._wishes[0][0] < now_s - self._scaling.calm_s:
-            self._wishes.popleft()
-        if wish > num_now:
-            for _ in range(wish - num_now):
-                self._rise()
-        elif max(one for _, one in self._wishes) < num_now and now_s - self._fell_s >= _FALL_PERIOD_S:
+        num_now = len(self._names)
+        wanted = self._autoscaler.decide(self._env.now, self._signal()).num_wanted
+        for _ in range(wanted - num_now):
+            self._rise()
+        if wanted < num_now:
             self._fall()
 
-    def _most(self, num_now: int) -> int:
-        return min(self._scaling.max_encoders, num_now + max(num_now, _MIN_RISE))
-
-    def _level_s(self) -> float:
+    def _signal(self) -> Signal:
         members = (self._front.fleet.find(name) for name in self._names)
         states = tuple(one.snapshot() for one in members if one is not None)
-        return mean_wait_s(FleetState(topology="", policy="", members=states), "encode")
+        return Signal(
+            num_encoders=len(self._names),
+            num_ready=sum(one.state == "ready" for one in states),
+            queue_s=mean_wait_s(FleetState(topology="", policy="", members=states), "encode"),
+        )
 
     def _rise(self) -> None:
         worker = self._make(self._num_made)
@@ -125,7 +115,6 @@ class Scaler:
 
     def _fall(self) -> None:
         """The newest goes when it has done what it has."""
-        self._fell_s = self._env.now
         self._count()
         name = self._names.pop()
         self._front.fleet.drain(name)

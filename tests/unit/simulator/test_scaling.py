@@ -1,10 +1,12 @@
 import pytest
 
 from chiasm.errors import InvalidSettingError
+from chiasm.routing import autoscaler
+from chiasm.simulator import scaling as simulated
 from chiasm.simulator.calibration import Calibration, Cost
 from chiasm.simulator.cluster import aggregated, disaggregated
 from chiasm.simulator.run import Changes, simulate
-from chiasm.simulator.scaling import Scaling, desired
+from chiasm.simulator.scaling import Scaling
 from chiasm.simulator.traffic import Picture, Request, RequestClass, Traffic
 
 COSTS = Calibration(
@@ -13,13 +15,6 @@ COSTS = Calibration(
 BUSY = Traffic(
     classes=(RequestClass(num_images=1, output_tokens=2),), rate_per_s=6.0, arrivals="constant", num_requests=1200
 )
-
-
-@pytest.mark.parametrize(
-    ("num_now", "level_s", "expected"), [(4, 0.5, 4), (4, 0.54, 4), (4, 1.0, 8), (4, 0.6, 5), (4, 0.1, 1), (4, 0.0, 0)]
-)
-def test_replicas_are_as_many_as_bring_the_mean_to_its_target(num_now, level_s, expected):
-    assert desired(num_now, level_s, 0.5) == expected
 
 
 def test_encoders_come_until_the_work_is_borne():
@@ -59,6 +54,34 @@ def _at(times):
             output_tokens=2,
             pictures=(Picture(f"p{number}", 9, 9),),
         )
+
+
+def falls(monkeypatch, patience):
+    """How often an encoder goes, and what the load gets, when one and a half encoders are needed all the time."""
+    decided = []
+
+    class Recorded(autoscaler.Autoscaler):
+        def decide(self, now_s, signal):
+            decision = super().decide(now_s, signal)
+            decided.append(decision.num_wanted - signal.num_encoders)
+            return decision
+
+    monkeypatch.setattr(simulated, "Autoscaler", Recorded)
+    monkeypatch.setattr(autoscaler, "_MAX_PATIENCE", patience)
+    steady = Traffic(
+        classes=(RequestClass(num_images=1, output_tokens=2),), rate_per_s=3.0, arrivals="constant", num_requests=4000
+    )
+    scaling = Scaling(max_encoders=2, queue_s=0.5, start_s=5.0, calm_s=30.0)
+    outcome = simulate(disaggregated(1, 1), steady, COSTS, changes=Changes(scaling=scaling))
+    return sum(change < 0 for change in decided), outcome.record.ttft_s.mean()
+
+
+def test_encoders_do_not_come_and_go_for_ever_under_a_load_between_two_numbers(monkeypatch):
+    num_plain, plain_s = falls(monkeypatch, patience=1)
+    num_patient, patient_s = falls(monkeypatch, patience=8)
+    assert num_plain >= 10, "the plain rule swings; else this test shows nothing"
+    assert num_patient <= num_plain / 2
+    assert patient_s < plain_s
 
 
 def test_a_fleet_without_encoders_apart_has_nothing_to_scale():
