@@ -22,7 +22,6 @@ from chiasm.media.reference import MediaReference
 from chiasm.media.spool import SpoolLease
 from chiasm.observability.fetch_metrics import FetchLookups
 from chiasm.observability.logs import log_receipt
-from chiasm.observability.fetch_metrics import FetchLookups
 from chiasm.observability.memory import MemoryPart, WorkerMemory, allocator_memory, process_memory
 from chiasm.observability.metrics import GatewayMetrics
 from chiasm.observability.receipt import Receipt, StageClock
@@ -66,11 +65,6 @@ class Ingest(Protocol):
         ...
 
     def num_spooled(self, identity: str) -> int:
-    @property
-    def fetch_lookups(self) -> Mapping[str, int]:
-        """What came of looking for kept downloads, by outcome."""
-        ...
-
         """Files that hold a medium's bytes for requests under way."""
         ...
 
@@ -140,7 +134,6 @@ class Gateway:
         self.renewable: Renewable | None = None
 
     @property
-        self.metrics.registry.register(FetchLookups(lambda: ingest.fetch_lookups))
     def is_ready(self) -> bool:
         """Whether new requests are taken."""
         return not self.admission.is_closed and self.worker.stats().is_healthy
