@@ -273,7 +273,7 @@ def grid_section(report: Report, folder: str) -> str:
 def page(results: list[dict[str, Any]], grids: dict[str, Report], pooling: list[dict[str, Any]]) -> str:
     """The whole page."""
     sections = [grid_section(report, folder) for folder, report in grids.items()]
-    sections += [pooling_section(one, conditions(one["machine"])) for one in pooling if "summary" in one]
+    sections += [pooling_section(one, conditions(one["machine"])) for one in pooling]
     shown = [section(one) for one in results if "share_of_a_request" not in one]  # that is in docs/monitoring.md
     return "\n".join([INTRODUCTION, *shown, *sections])
 

@@ -89,6 +89,27 @@ def paths_section(result: dict[str, Any], conditions: str) -> str:
     return "\n".join(lines) + "\n"
 
 
+MODELS = {"text": "a reranker", "pictures": "an image ranker"}
+
+
+def soak_section(result: dict[str, Any], conditions: str) -> str:
+    """Requests without end, some of which fail or are left by their clients."""
+    ends = ", ".join(f"{count:,} {name}" for name, count in sorted(result["ends"].items()))
+    stays = ", ".join(f"{count} {what}" for what, count in result["stays"].items() if count) or "nothing"
+    middle, last = (1e-6 * result["memory"][place][1] for place in (len(result["memory"]) // 2, -1))
+    command = result["command"]
+    return (
+        f"## Pooling requests without end: {MODELS[command['model']]}\n\n{conditions}\n"
+        f"{result['requests']:,} requests from {command['clients']} clients at once: {ends}. "
+        f"Answers that differed, in any bit, from those of the same request alone: {result['different_answers']}. "
+        f"Left of all of them: {stays}. "
+        f"Resident memory: {middle:.1f} MB halfway, {last:.1f} MB in the end, "
+        f"{result['rss_bytes_per_request']:+.1f} bytes a request. Wrong: {'; '.join(result['wrong']) or 'nothing'}.\n"
+    )
+
+
 def pooling_section(result: dict[str, Any], conditions: str) -> str:
     """Choose by what the file holds."""
+    if "stays" in result:
+        return soak_section(result, conditions)
     return paths_section(result, conditions) if "what" in result else peers_section(result, conditions)

@@ -49,3 +49,21 @@ def test_one_endpoint_is_held_against_its_targets(what, throughput, p50, said):
     text = pooling_section({"what": what, "items_a_call": 20, "threads": 2, "summary": summary}, "conditions\n")
     assert all(one in text for one in said)
     assert text.count("target 0.3") == 1
+
+
+def test_a_soak_says_what_came_of_all_requests_and_what_stays():
+    result = {
+        "command": {"model": "pictures", "clients": 16},
+        "requests": 100,
+        "ends": {"finished": 94, "plugin_failed": 1, "cancelled": 5},
+        "different_answers": 2,
+        "stays": {"open in the worker": 0, "states of processors": 3},
+        "memory": [[0, 5 * 10**6], [50, 7 * 10**6], [100, 8 * 10**6]],
+        "rss_bytes_per_request": 12.34,
+        "wrong": ["something stays"],
+    }
+    text = pooling_section(result, "conditions\n")
+    assert "an image ranker" in text
+    assert "5 cancelled, 94 finished, 1 plugin_failed" in text
+    assert "request alone: 2. Left of all of them: 3 states of processors." in text
+    assert "7.0 MB halfway, 8.0 MB in the end, +12.3 bytes a request. Wrong: something stays." in text
