@@ -181,6 +181,18 @@ async def test_a_rest_that_ends_by_itself_is_counted_anew(tmp_path):
         assert forgetting._rests_since_s is None
 
 
+async def test_an_engine_that_does_not_say_whether_it_rests_is_not_unwell(tmp_path, monkeypatch):
+    """It answers between two steps, which may take long."""
+    monkeypatch.setattr("chiasm.routing.vllm.forgetting._LOOK_TIMEOUT_S", 0.05)
+    async with connected(tmp_path) as (script, worker):
+        worker._forgetting._can_rest, worker._stats_due_s = True, 0.0
+        script.answers["/is_paused"] = (200, '{"is_paused": false}')
+        script.gates["/is_paused"] = gate = asyncio.Event()
+        assert (await worker.refresh()).is_healthy
+        gate.set()
+        assert worker._forgetting._can_rest
+
+
 async def test_servers_without_that_call_are_asked_once(tmp_path):
     async with connected(tmp_path) as (script, worker):
         assert called(script).count("/is_paused") == 1

@@ -25,7 +25,7 @@ _RESUME_PAUSE_S = 0.2
 _NUM_RESUMES = 3
 _LEAST_REST_S = 1.0
 """A call for rest that is given up sooner may be overtaken by the one that ends it; the server would rest for good."""
-_LOOK_TIMEOUT_S = 5.0
+_LOOK_TIMEOUT_S = 1.0
 _LONGEST_REST_S = 30.0
 """A rest that lasts longer has lost whoever ordered it: a deletion ends its own sooner."""
 _NOT_FOUND = ("no such", "not found")
@@ -111,20 +111,25 @@ class Forgetting:
         """End a rest that nobody else ends: of a gateway that was killed during a deletion."""
         if not self._can_rest or self._turn.locked():
             return
-        now_s = asyncio.get_running_loop().time()
-        try:
-            rests = msgspec.json.decode(await self._connection.get("/is_paused", _LOOK_TIMEOUT_S), type=_Rest).is_paused
-        except msgspec.DecodeError:
-            rests = self._can_rest = False
-        except ChiasmError as error:
-            if not _is_unknown_call(error):
-                raise
-            rests = self._can_rest = False
+        now_s, rests = asyncio.get_running_loop().time(), await self._rests()
+        if rests is None:
+            return
         self._rests_since_s = (self._rests_since_s or now_s) if rests else None
         if self._rests_since_s is not None and now_s - self._rests_since_s > _LONGEST_REST_S:
             logger.warning("A vLLM server was at rest for %.0f s, and is told to go on", now_s - self._rests_since_s)
             self._is_at_rest, self._rests_since_s = True, None
             await self.wake()
+
+    async def _rests(self) -> bool | None:
+        """Whether the server is at rest; None where it does not say. Its engine answers between two steps only."""
+        try:
+            body = await self._connection.get("/is_paused", _LOOK_TIMEOUT_S)
+            return msgspec.json.decode(body, type=_Rest).is_paused
+        except msgspec.DecodeError:
+            self._can_rest = False
+        except ChiasmError as error:
+            self._can_rest = not _is_unknown_call(error)
+        return None
 
     async def aclose(self) -> None:
         """Give up a deletion; the server is told to go on."""
