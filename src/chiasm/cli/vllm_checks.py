@@ -34,6 +34,7 @@ def vllm_checks(settings: Settings) -> Iterator[Check]:
         return
     yield _workers(crew)
     yield _media(settings)
+    yield _cache_events(settings, crew)
     yield from _hand_over(settings)
 
 
@@ -97,6 +98,16 @@ def _media(settings: Settings) -> Check:
             "Start them with --allowed-media-domains none.invalid: the gateway fetches for them",
         )  # fmt: skip
     return Check("media", "ok", f"the gateway fetches from {hosts}, servers from nowhere")
+
+
+def _cache_events(settings: Settings, crew: "VllmCrew") -> Check:
+    """Whether servers say what their prefix caches evict."""
+    from chiasm.launch.vllm.cache_events import silent_servers
+
+    if silent := silent_servers(settings.vllm, crew.specs):
+        fix = "Install pyzmq here (chiasm[vllm]), or start them as docs/vllm.md says under 'What a server still has'"
+        return Check("cache events", "warn", f"{', '.join(silent)} will not say what is evicted: routing guesses", fix)
+    return Check("cache events", "ok", "routing forgets what servers evict")
 
 
 def _hand_over(settings: Settings) -> Iterator[Check]:

@@ -3,8 +3,9 @@
 import pytest
 
 from chiasm.cli import vllm_checks
-from chiasm.cli.vllm_checks import _judged, _media, _packages
+from chiasm.cli.vllm_checks import _cache_events, _judged, _media, _packages
 from chiasm.errors import MissingExtraError
+from chiasm.launch.processes.specs import WorkerSpec
 from chiasm.launch.vllm.installed import InstalledVllm
 from chiasm.settings import MediaSettings, RoutingSettings, Settings, VllmSettings
 
@@ -68,6 +69,15 @@ def test_a_wrong_answer_or_another_way_fails_with_what_to_do(found, what):
 def test_answers_of_other_models_are_not_judged():
     (check,) = _judged(chunks("blue"), is_packaged=False, settings=settings("agg"))
     assert check.status == "ok"
+
+
+def test_servers_that_do_not_say_what_they_evict_are_a_warning():
+    class Crew:
+        specs = (WorkerSpec(name="w", roles=("prefill", "decode")),)
+
+    assert _cache_events(settings(), Crew()).status == "ok"
+    check = _cache_events(settings(kv_events="no"), Crew())
+    assert (check.status, "w will not say" in check.detail, bool(check.fix)) == ("warn", True, True)
 
 
 def test_what_servers_that_run_already_may_fetch_is_a_warning():

@@ -1,12 +1,13 @@
 """Where servers publish what they store in their prefix caches and evict, and what tells them to."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
 from chiasm.errors import MissingExtraError
 from chiasm.launch.processes.specs import WorkerSpec
-from chiasm.launch.vllm.workers_file import ListedWorker
+from chiasm.launch.vllm.workers_file import ListedWorker, read_workers
 from chiasm.routing.vllm.cache_events import EventsAddress, has_zmq
 from chiasm.settings import VllmSettings
 
@@ -33,6 +34,15 @@ def events_of_started(spec: WorkerSpec, settings: VllmSettings, folder: Path) ->
     ):
         return None
     return EventsAddress(f"ipc://{folder / spec.name}.kv", f"ipc://{folder / spec.name}.kvr")
+
+
+def silent_servers(settings: VllmSettings, specs: Sequence[WorkerSpec]) -> list[str]:
+    """Servers that compute prompts and will not say what they evict: of the workers' file, or of `specs`."""
+    if settings.workers_file:
+        listed = read_workers(settings.workers_file)
+        return [one.name for one in listed if "prefill" in one.roles and not one.kv_events]
+    anywhere = Path()
+    return [one.name for one in specs if "prefill" in one.roles and not events_of_started(one, settings, anywhere)]
 
 
 def wants_events(setting: Literal["auto", "yes", "no"]) -> bool:

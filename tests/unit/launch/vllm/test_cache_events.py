@@ -8,7 +8,13 @@ import pytest
 from chiasm.errors import InvalidSettingError, MissingExtraError
 from chiasm.launch.processes.specs import WorkerSpec
 from chiasm.launch.vllm import cache_events
-from chiasm.launch.vllm.cache_events import events_flags, events_of_listed, events_of_started, wants_events
+from chiasm.launch.vllm.cache_events import (
+    events_flags,
+    events_of_listed,
+    events_of_started,
+    silent_servers,
+    wants_events,
+)
 from chiasm.launch.vllm.crew import vllm_specs
 from chiasm.launch.vllm.workers_file import read_workers
 from chiasm.routing.vllm.cache_events import EventsAddress
@@ -80,3 +86,14 @@ def test_servers_that_run_already_are_listened_to_where_the_file_says(tmp_path):
 def test_addresses_that_nobody_can_listen_at_are_refused(tmp_path, fields):
     with pytest.raises(InvalidSettingError):
         listed(tmp_path, *fields)
+
+
+def test_doctor_can_name_those_that_say_nothing(tmp_path):
+    specs = vllm_specs(RoutingSettings(topology="e-p-d"))
+    assert silent_servers(VllmSettings(), specs) == []
+    assert silent_servers(VllmSettings(kv_events="no"), specs) == ["prefill-0"]
+    listed(tmp_path, 'name = "w"')
+    attached = VllmSettings(workers_file=str(tmp_path / "workers.toml"))
+    assert silent_servers(attached, ()) == ["w"]
+    listed(tmp_path, 'name = "w"', 'kv_events = "tcp://a:1"')
+    assert silent_servers(attached, ()) == []
