@@ -24,7 +24,8 @@ def events_of_listed(worker: ListedWorker, rank: int) -> EventsAddress | None:
 def events_of_started(spec: WorkerSpec, settings: VllmSettings, folder: Path) -> EventsAddress | None:
     """Where a server that is started here is to publish: sockets beside its own, under this user's folder.
 
-    Several engines of one server cannot: vLLM 0.32 finds no names for their sockets.
+    Several engines of one server do not: vLLM 0.32 names their sockets by ports alone, where other users of the host
+    could read the tokens of all prompts.
     """
     if (
         "prefill" not in spec.roles
