@@ -13,6 +13,7 @@ from chiasm.launch.processes.messages import Order
 from chiasm.launch.processes.process import START_TIMEOUT_S, WorkerProcess
 from chiasm.launch.processes.specs import WorkerSpec, settings_of_one, specs_of
 from chiasm.media.prepare.base import ImagePreparer
+from chiasm.media.spool import Spool
 from chiasm.protocol.worker import Worker
 from chiasm.routing.remote import RemoteWorker
 from chiasm.settings import Settings
@@ -37,7 +38,7 @@ class Crew(Protocol):
     takes_images: bool
     start_timeout_s: float
 
-    def spawner(self, folder: Path, spool: Path | None) -> Spawn:
+    def spawner(self, folder: Path, spool: Spool | None) -> Spawn:
         """What starts a process; sockets and logs go to `folder`, media are read from `spool`."""
         ...
 
@@ -75,7 +76,7 @@ class EmbeddedCrew:
         self.start_timeout_s = START_TIMEOUT_S
         self.connect = remote_connect(settings.routing.worker_token)
 
-    def spawner(self, folder: Path, spool: Path | None) -> Spawn:
+    def spawner(self, folder: Path, spool: Spool | None) -> Spawn:
         """See `Crew`. Workers find the spool by their settings."""
         return embedded_spawner(settings_of_one(self._settings, max(1, len(self.specs))), folder)
 

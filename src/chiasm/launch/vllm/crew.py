@@ -23,13 +23,16 @@ from chiasm.launch.vllm.flags import Place, arguments_of, environment_of, hands_
 from chiasm.launch.vllm.installed import InstalledVllm, installed_vllm, interpreter
 from chiasm.launch.vllm.process import Command, VllmProcess
 from chiasm.launch.vllm.workers_file import ListedWorker, read_workers
+from chiasm.media.decoding import PictureDecoder
 from chiasm.media.prepare.base import ImagePreparer
+from chiasm.media.spool import Spool
 from chiasm.protocol.adapters import AdapterLoad
 from chiasm.protocol.worker import Worker
 from chiasm.routing.vllm import ServedModel, VllmWorker
 from chiasm.routing.vllm.adapters import AdapterCopies
 from chiasm.routing.vllm.model import config_of, special_tokens_of
 from chiasm.routing.vllm.versions.registry import version_for
+from chiasm.routing.vllm.videos import VideoFrames
 from chiasm.routing.vllm.worker import VllmOptions
 from chiasm.settings import RoutingSettings, Settings
 from chiasm.settings.process import inherited_environment
@@ -37,6 +40,7 @@ from chiasm.settings.process import inherited_environment
 if TYPE_CHECKING:
     from chiasm.routing.vllm.cache_events import EventsAddress
 
+PLUGIN = "chiasm.engines.vllm.plugin:register"
 _MEMORY = Path("/dev/shm")  # noqa: S108 - a folder of our own is made there, for this user only
 
 
@@ -67,7 +71,8 @@ class VllmCrew:
         self.specs: Sequence[WorkerSpec] = specs or ([] if self.listed else vllm_specs(settings.routing))
         is_ours = not self.listed and specs is None  # nobody else speaks to the servers, so that nobody needs the token
         self._token = settings.routing.worker_token or (secrets.token_urlsafe(24) if is_ours else "")
-        self._spool: Path | None = None
+        self._spool: Spool | None = None
+        self._videos: VideoFrames | None = None
         self._embeddings: Path | None = None
         self._adapters: AdapterCopies | None = None
         self._events: Mapping[str, EventsAddress | None] = {}  # by server, of those that are started
@@ -81,10 +86,11 @@ class VllmCrew:
         """See `Crew`. Each data-parallel rank is a worker of its own."""
         return self._connect
 
-    def spawner(self, folder: Path, spool: Path | None) -> Spawn:
+    def spawner(self, folder: Path, spool: Spool | None) -> Spawn:
         """See `Crew`."""
         settings = settings_of_one(self._settings, max(1, len(self.specs)))
         self._spool = spool
+        spool_folder = None if spool is None else spool.folder
         self._embeddings = Path(tempfile.mkdtemp(prefix="chiasm-ec-", dir=_MEMORY if _MEMORY.is_dir() else None))
         inside = _importable(folder)
         self._adapters, first = self._copied_adapters(folder)
@@ -92,7 +98,7 @@ class VllmCrew:
 
         def spawn(spec: WorkerSpec) -> Process:
             assert self._embeddings is not None, "made above"
-            place = self.place(spec.address or f"unix:{folder / spec.name}.sock", spool, self._embeddings)
+            place = self.place(spec.address or f"unix:{folder / spec.name}.sock", spool_folder, self._embeddings)
             place = place._replace(adapters=first, cache_events=self._events[spec.name])
             environment = inherited_environment() | environment_of(spec, settings, place)
             environment |= {"PYTHONPATH": str(inside)} | ({"VLLM_API_KEY": self._token} if self._token else {})
@@ -120,6 +126,7 @@ class VllmCrew:
             embeddings=embeddings,
             device=self._device(),
             takes_images=self.model.takes_images,
+            takes_videos=self.model.takes_videos,
             needs_tower=self.model.has_deepstack,
             kv_port=_free_port(self._settings.transfer.host),
         )
@@ -138,6 +145,8 @@ class VllmCrew:
 
     def close(self) -> None:
         """See `Crew`: embeddings that nobody took go."""
+        if self._videos is not None:
+            self._videos.close()
         if self._embeddings is not None:
             shutil.rmtree(self._embeddings, ignore_errors=True)
 
@@ -169,6 +178,7 @@ class VllmCrew:
         roles = listed.roles if listed is not None else spec.roles if spec is not None else WHOLE
         ranks = self._num_ranks(listed, spec)
         hands_over = hands_embeddings_over(roles, self._settings, takes_images=self.model.takes_images)
+        videos = self._frames_of_videos() if listed is None or listed.videos else None
         workers: list[tuple[str, Worker]] = []
         turn = asyncio.Lock()
         try:
@@ -180,7 +190,8 @@ class VllmCrew:
                     device="elsewhere" if listed is not None else self._device(),
                     token=self._token or None,
                     assume_version=self._settings.vllm.assume_version,
-                    spool=self._spool,
+                    spool=None if self._spool is None else self._spool.folder,
+                    videos=videos,
                     max_running=self._settings.vllm.max_running,
                     ttl_s=self._settings.transfer.ttl_s,
                     data_parallel_rank=rank if ranks > 1 else None,
@@ -197,6 +208,13 @@ class VllmCrew:
                 await worker.aclose()
             raise
         return workers
+
+    def _frames_of_videos(self) -> VideoFrames | None:
+        """Who makes them, for all servers; None for a model without videos. On the event loop."""
+        if self._videos is None and self.model.takes_videos and self.model.preparer is not None:
+            decoder = PictureDecoder(self._settings.media)
+            self._videos = VideoFrames(decoder, self.model.preparer, self._spool)
+        return self._videos
 
     def _num_ranks(self, listed: ListedWorker | None, spec: WorkerSpec | None) -> int:
         if listed is not None:
@@ -262,10 +280,17 @@ def _free_port(host: str) -> int:
 
 
 def _importable(folder: Path) -> Path:
-    """A folder from which servers import this Chiasm, and nothing else of our own environment."""
+    """A folder from which servers import this Chiasm, and nothing else of our own environment.
+
+    It says what an installation says: which plugin of vLLM's is ours.
+    """
     inside = folder / "site"
     inside.mkdir(exist_ok=True)
     link = inside / "chiasm"
     if not link.is_symlink():
         link.symlink_to(Path(chiasm.__file__).parent, target_is_directory=True)
+    metadata = inside / f"chiasm-{chiasm.__version__}.dist-info"
+    metadata.mkdir(exist_ok=True)
+    (metadata / "METADATA").write_text(f"Metadata-Version: 2.1\nName: chiasm\nVersion: {chiasm.__version__}\n")
+    (metadata / "entry_points.txt").write_text(f"[vllm.general_plugins]\nchiasm = {PLUGIN}\n")
     return inside

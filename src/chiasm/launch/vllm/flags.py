@@ -31,6 +31,7 @@ class Place(NamedTuple):
         embeddings: Folder through which embeddings go from server to server.
         device: 'cpu' or 'cuda'.
         takes_images: Whether the model has eyes.
+        takes_videos: Whether it has a place for videos.
         needs_tower: Whether consumers of embeddings must load the vision tower, which they never run: vLLM 0.32 takes
             no deepstack embeddings without it.
         kv_port: Where it tells others of its keys and values.
@@ -48,6 +49,7 @@ class Place(NamedTuple):
     takes_images: bool
     needs_tower: bool
     kv_port: int
+    takes_videos: bool = False
     adapters: Sequence[tuple[str, str]] = ()
     cache_events: EventsAddress | None = None
 
@@ -76,6 +78,8 @@ def environment_of(spec: WorkerSpec, settings: Settings, place: Place) -> dict[s
     """Variables that a server gets besides the ones it inherits."""
     variables = {"VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1", "HF_HUB_OFFLINE": "1"}
     variables |= _further_calls(spec, settings, is_private=place.address.startswith("unix:"))
+    if place.takes_images:
+        variables["VLLM_MEDIA_CONNECTOR"] = "chiasm"  # its entry point is in the folder that Chiasm is imported from
     if hands_kv_over(spec):
         host = settings.transfer.host
         variables |= {"VLLM_NIXL_SIDE_CHANNEL_HOST": host, "VLLM_NIXL_SIDE_CHANNEL_PORT": str(place.kv_port)}
@@ -147,10 +151,19 @@ def _media(spec: WorkerSpec, settings: Settings, place: Place) -> list[str]:
     if limit and settings.vllm.picture_hint:
         width, height = settings.vllm.picture_hint
         limit = {"count": limit, "width": width, "height": height}
-    line = ["--limit-mm-per-prompt", json.dumps({"image": limit, "video": 0}), "--allowed-media-domains", _NO_DOMAIN]
+    limits = {"image": limit, "video": _video_limit(settings) if limit and place.takes_videos else 0}
+    line = ["--limit-mm-per-prompt", json.dumps(limits), "--allowed-media-domains", _NO_DOMAIN]
     if place.spool is not None:
         line += ["--allowed-local-media-path", str(place.spool)]
     return line
+
+
+def _video_limit(settings: Settings) -> Mapping[str, int]:
+    """As many videos as pictures. What is reserved for one is two frames of the largest picture, which is no more."""
+    limit = {"count": settings.media.max_items, "num_frames": 2}
+    if settings.vllm.picture_hint:
+        limit["width"], limit["height"] = settings.vllm.picture_hint
+    return limit
 
 
 def _transfer(spec: WorkerSpec, settings: Settings, place: Place) -> list[str]:

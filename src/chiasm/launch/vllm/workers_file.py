@@ -32,13 +32,15 @@ class ListedWorker(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """One server. With `encode` among its roles, one that prefills can take pixels as well.
 
     `data_parallel` is its `--data-parallel-size`: each rank becomes a worker. `kv_events` and `kv_replay` are the
-    endpoints of its `--kv-events-config` as they are reached from here; each rank has the next port.
+    endpoints of its `--kv-events-config` as they are reached from here; each rank has the next port. `videos` says that
+    it runs with `VLLM_MEDIA_CONNECTOR=chiasm`, and so takes frames of videos.
     """
 
     url: str
     roles: Annotated[tuple[Role, ...], Meta(min_length=1)]
     name: str = ""
     data_parallel: Annotated[int, Meta(ge=1, le=256)] = 1
+    videos: bool = False
     kv_events: _Endpoint = ""
     kv_replay: _Endpoint = ""
 

@@ -10,6 +10,7 @@ from PIL import Image
 
 from chiasm.media.kernels.base import Pixels
 from chiasm.media.kernels.registry import kernels
+from chiasm.media.video.packed import Frames
 from chiasm.media.video.sampling import SamplingRule
 from chiasm.protocol.media import MediaKind, VideoSample
 
@@ -111,4 +112,8 @@ class VideoPreparer(Protocol):
 
     def prepare(self, frames: Iterable[Pixels], plan: ImagePlan) -> PreparedImage:
         """Resize and lay out upright RGB frames, one at a time."""
+        ...
+
+    def frames(self, prepared: PreparedImage, number: int) -> Frames:
+        """The first `number` frames of a prepared video as the model sees them: resized, and nothing else."""
         ...

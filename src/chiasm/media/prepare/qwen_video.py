@@ -16,7 +16,8 @@ from chiasm.media.kernels.registry import kernels
 from chiasm.media.prepare.base import ImagePlan, PreparedImage
 from chiasm.media.prepare.pixels import CLIP_MEAN, CLIP_STD, COMMON_DEFAULTS, HALF, normalization_table, settings_of
 from chiasm.media.prepare.resizing import smart_resize
-from chiasm.media.video.sampling import SamplingRule
+from chiasm.media.video.packed import Frames
+from chiasm.media.video.sampling import FPS_UNKNOWN, SamplingRule
 from chiasm.protocol.media import MAX_SAMPLED_FRAMES, VideoSample
 
 if TYPE_CHECKING:
@@ -46,8 +47,6 @@ _QWEN3 = _SAMPLING | {
     "max_video_tokens": 768,
     "size": {"shortest_edge": 128 * 32 * 32, "longest_edge": 768 * 32 * 32},
 }
-_FPS_UNKNOWN = 24.0
-"""What the Hugging Face processors take for a video that states no times."""
 
 
 class QwenVideoPreparer:
@@ -94,7 +93,7 @@ class QwenVideoPreparer:
         columns, rows = size[0] // self._patch, size[1] // self._patch
         num_grids = math.ceil(number / self._frames)
         num_embeddings = num_grids * rows * columns // self._merge**2
-        fps = sample.fps or _FPS_UNKNOWN
+        fps = sample.fps or FPS_UNKNOWN
         return ImagePlan(
             width=width,
             height=height,
@@ -128,6 +127,19 @@ class QwenVideoPreparer:
             "table": self._table,
         }
         return PreparedImage(plan, arrays)
+
+    def frames(self, prepared: PreparedImage, number: int) -> Frames:
+        """See `VideoPreparer`."""
+        plan = prepared.plan
+        assert plan.grid_thw is not None, "a video has a grid"
+        num_grids, rows, columns = plan.grid_thw
+        merge, patch = self._merge, self._patch
+        patches: NDArray[Any] = prepared.arrays["pixel_values"]
+        cut = patches.reshape(
+            num_grids, rows // merge, columns // merge, merge, merge, 3, self._frames, patch, patch
+        )  # as `prepare` lays them out
+        whole = cut.transpose(0, 6, 1, 3, 7, 2, 4, 8, 5).reshape(-1, rows * patch, columns * patch, 3)
+        return np.ascontiguousarray(whole[:number])
 
     def _times_s(self, indices: tuple[int, ...], fps: float) -> tuple[float, ...]:
         """The middle between the first and the last frame of each frame of patches."""

@@ -8,6 +8,9 @@ import numpy as np
 
 from chiasm.errors import MediaRefusedError
 
+FPS_UNKNOWN = 24.0
+"""What the Hugging Face processors take for a video that states no times."""
+
 
 class SamplingRule(msgspec.Struct, frozen=True, kw_only=True):
     """How many frames, and how they are spread.

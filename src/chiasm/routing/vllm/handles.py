@@ -1,4 +1,4 @@
-"""Embeddings that vLLM's encoders describe, as handles: only what agrees with the picture's own header."""
+"""Embeddings that vLLM's encoders describe, as handles: only what agrees with the medium's own header."""
 
 import hashlib
 import time
@@ -16,6 +16,8 @@ from chiasm.routing.vllm.model import ServedModel, media_uuid
 from chiasm.routing.vllm.versions.base import EC_KIND, Described
 
 _NO_CHECKSUM = "none:0"  # vLLM's connectors check, or do not; the control plane never sees the bytes
+_WORDS = {"image": "picture", "video": "video"}
+_MAX_TIME_S = 1e-6
 _DTYPES = {"float32": "float32", "bfloat16": "bfloat16", "float16": "float16"}
 
 
@@ -67,15 +69,20 @@ def _handle(described: Described, item: MediaItem, model: ServedModel, ttl_s: fl
     plan = model.plan(item)
     if described.grid_thw != plan.grid_thw:
         raise LayoutMismatchError(
-            f"The encoder's grid of a {item.width}x{item.height} picture is {described.grid_thw}, not {plan.grid_thw}",
+            f"The encoder's grid of a {item.width}x{item.height} {_WORDS[item.kind]} is {described.grid_thw}, "
+            f"not {plan.grid_thw}",
             hint="The encoder resizes pictures in another way: give it the model directory that the gateway has",
         )
+    if item.kind == "video":
+        _check_times(described.times_s, plan.grid_times_s)
     num_embeddings = prod(plan.grid_thw) // plan.merge_size**2 if plan.grid_thw else plan.num_embeddings
     return EmbeddingHandle(
         connector=EC_KIND,
         key=described.key,
         address=described.address,
         metadata=EmbeddingMetadata(
+            kind=item.kind,
+            second_per_grid_s=plan.second_per_grid_s,
             identity=item.identity,
             num_embeddings=num_embeddings,
             shape=(num_embeddings, model.embedding_width),
@@ -88,3 +95,14 @@ def _handle(described: Described, item: MediaItem, model: ServedModel, ttl_s: fl
         ),
         expires_at_s=time.time() + ttl_s,
     )
+
+
+def _check_times(found: Sequence[float], expected: Sequence[float]) -> None:
+    """Times stand in the prompt: others would be another one. Models without them in the prompt have none."""
+    if found and (
+        len(found) != len(expected) or any(abs(a - b) > _MAX_TIME_S for a, b in zip(found, expected, strict=True))
+    ):
+        raise LayoutMismatchError(
+            "The encoder's times of a video's frames are not those of the frames that it was sent",
+            hint="Start the encoder with VLLM_MEDIA_CONNECTOR=chiasm and without --media-io-kwargs",
+        )

@@ -10,12 +10,24 @@ from typing import Any
 
 import msgspec
 
-from chiasm.errors import EngineStartError, InvalidRequestError, MediaTooLargeError, UnsupportedMediaError
+from chiasm.errors import (
+    EngineStartError,
+    InvalidRequestError,
+    MediaRefusedError,
+    MediaTooLargeError,
+    UnsupportedMediaError,
+)
 from chiasm.media.item_errors import naming_item
 from chiasm.media.prepare.base import ImagePlan, ImagePreparer
+from chiasm.media.prepare.items import plan_of, video_preparer
 from chiasm.media.prepare.model_files import read_json
 from chiasm.protocol.generation import ChatPrompt, GenerateRequest, ItemPart
 from chiasm.protocol.media import MediaItem
+
+_HUGE = 16_384
+"""Pixels along the sides of a picture that every processor makes as large as it makes any."""
+
+_FRAMES_INSTEAD = "Send frames of it as pictures, or use the embedded engine"
 
 
 class _AddedToken(msgspec.Struct):
@@ -86,44 +98,66 @@ class ServedModel:
         vision = self.config.get("vision_config") or {}
         return len(vision.get("deepstack_visual_indexes") or ())
 
+    @property
+    def takes_videos(self) -> bool:
+        """Whether the model has a place for videos, as far as is known here."""
+        return getattr(self.preparer, "video", None) is not None
+
     def plan(self, item: MediaItem) -> ImagePlan:
-        """What follows from a picture's header.
+        """What follows from a picture's header, or a video's and its sample.
 
         Raises:
-            MediaRefusedError: The model cannot take a picture of this size.
-            MediaTooLargeError: The servers have no room for one.
-            UnsupportedMediaError: A video: which frames vLLM would take of one is not known here.
+            MediaRefusedError: The model cannot take one of this size.
+            MediaTooLargeError: The servers have no room for it.
+            UnsupportedMediaError: A video, which this model does not take.
             EngineStartError: How the model sizes pictures is not known.
         """
-        self.require_picture(item)
         if self.preparer is None:
+            if item.kind == "video":
+                raise UnsupportedMediaError(f"How '{self.name}' sees videos is not known", hint=_FRAMES_INSTEAD)
             raise EngineStartError(f"How '{self.name}' sizes pictures is not known", hint="Use the topology 'agg'")
-        plan, most = self.preparer.plan(item.width, item.height), self.max_picture_embeddings
-        found = plan.num_embeddings
-        if most is not None and found > most:
+        plan = plan_of(self.preparer, item)
+        if item.kind == "video":
+            self._check_video(item, plan)
+        elif self.max_picture_embeddings is not None and plan.num_embeddings > self.max_picture_embeddings:
             raise MediaTooLargeError(
-                f"A picture of {item.width}x{item.height} takes {found} embeddings; there is room for {most}",
+                f"A picture of {item.width}x{item.height} takes {plan.num_embeddings} embeddings; there is room for "
+                f"{self.max_picture_embeddings}",
                 hint="Send it smaller; the operator's vllm.picture_hint says how large pictures may be",
             )
         return plan
 
-    def require_picture(self, item: MediaItem) -> None:
-        """Refuse other media. Raises `UnsupportedMediaError`."""
-        if item.kind != "image":
-            raise UnsupportedMediaError(
-                "Videos are not passed to vLLM", hint="Send frames of it as pictures, or use the embedded engine"
+    def _check_video(self, item: MediaItem, plan: ImagePlan) -> None:
+        """Servers reserve no more for a video than for the largest picture."""
+        if plan.num_embeddings > self._max_embeddings:
+            raise MediaTooLargeError(
+                f"The frames of the video take {plan.num_embeddings} embeddings; there is room for "
+                f"{self._max_embeddings}, as many as the largest picture takes",
+                hint="Ask for fewer frames with num_frames or fps in mm_processor_kwargs, or send it smaller",
+            )
+        assert item.video is not None and self.preparer is not None, "planned above"
+        width, height = plan.resized
+        if video_preparer(self.preparer).plan(width, height, item.video).resized != plan.resized:
+            raise MediaRefusedError(  # the server's own processor would resize once more
+                f"Frames of {width}x{height} would not stay as they are in vLLM's processor", hint=_FRAMES_INSTEAD
             )
 
+    @cached_property
+    def _max_embeddings(self) -> int:
+        assert self.preparer is not None, "there are plans"
+        most = self.max_picture_embeddings
+        return self.preparer.plan(_HUGE, _HUGE).num_embeddings if most is None else most
+
     def num_visual_tokens(self, request: GenerateRequest) -> int:
-        """Embeddings of all pictures in a prompt, each as often as it stands there; 0 where that is not known."""
+        """Embeddings of all media in a prompt, each as often as it stands there; 0 where that is not known."""
+        counts = [0] * len(request.items)
         for index, item in enumerate(request.items):
             with naming_item(index):
-                self.require_picture(item)
-        if self.preparer is None:
-            return 0
+                if self.preparer is not None or item.kind == "video":
+                    counts[index] = self.plan(item).num_embeddings
         messages = request.prompt.messages if isinstance(request.prompt, ChatPrompt) else ()
         places = [part.item for message in messages for part in message.parts if isinstance(part, ItemPart)]
-        return sum(self.plan(request.items[place]).num_embeddings for place in places)
+        return sum(counts[place] for place in places)
 
     def check_text(self, text: str) -> None:
         """Refuse what vLLM would not take for text. Raises `InvalidRequestError`."""

@@ -143,11 +143,13 @@ class CallWriter:
         else:
             assert isinstance(source, InlineSource)  # vLLM takes no late embeddings, and says so
             url = msgspec.Raw(b'"' + _data_url(item, source, payloads) + b'"')
-        return {"type": "image_url", "image_url": {"url": url}, "uuid": media_uuid(item.identity, cache_salt)}
+        kind = f"{item.kind}_url"
+        return {"type": kind, kind: {"url": url}, "uuid": media_uuid(item.identity, cache_salt)}
 
 
 def _data_url(item: MediaItem, source: InlineSource, payloads: Payloads) -> bytes:
-    kind = f"image/{item.format}" if item.format.isascii() and item.format.isalnum() else "application/octet-stream"
+    is_plain = item.format.isascii() and item.format.replace("-", "").isalnum()
+    kind = f"{item.kind}/{item.format}" if is_plain else "application/octet-stream"
     return f"data:{kind};base64,".encode() + payloads.add(source.data)
 
 

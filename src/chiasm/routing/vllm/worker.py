@@ -17,7 +17,8 @@ from chiasm.errors import (
     InvalidRequestError,
     UnsupportedFeatureError,
 )
-from chiasm.observability.receipt import Span
+from chiasm.media.item_errors import naming_item
+from chiasm.observability.receipt import StageClock
 from chiasm.protocol.adapters import AdapterInfo, AdapterLoad, AdapterRef
 from chiasm.protocol.deletion import Deleted, Deletion
 from chiasm.protocol.generation import GenerateEvent, GenerateRequest, RequestFinished
@@ -38,6 +39,7 @@ from chiasm.routing.vllm.requests import CallWriter
 from chiasm.routing.vllm.stats import NOTHING, stats_of
 from chiasm.routing.vllm.versions.base import Version
 from chiasm.routing.vllm.versions.registry import version_for
+from chiasm.routing.vllm.videos import VideoFrames, check_encodable, with_frames
 
 _LOOK_TIMEOUT_S = 5.0
 _LOADED_ALREADY = "already been loaded"
@@ -79,6 +81,7 @@ class VllmOptions(msgspec.Struct, frozen=True, kw_only=True):
         loads_adapters: Whether it takes further ones while it runs.
         ec_connector: By which embeddings come or go; empty: by none.
         server: The server that other ranks are engines of, too; empty: there are none.
+        videos: Makes the frames of videos for a server that loads Chiasm's media connector; None: it takes none.
         turn: Held while a deletion has the server rest; its ranks share it.
         cache_events: Where it says what it stores and evicts; None: nowhere.
     """
@@ -96,6 +99,7 @@ class VllmOptions(msgspec.Struct, frozen=True, kw_only=True):
     loads_adapters: bool = False
     server: str = ""
     ec_connector: str = ""
+    videos: VideoFrames | None = None
     turn: asyncio.Lock = msgspec.field(default_factory=asyncio.Lock)
     cache_events: EventsAddress | None = None
 
@@ -202,10 +206,12 @@ class VllmWorker:
         """See `Worker`."""
         if request.adapter is not None:
             await self._have(request.adapter, request.timeout_s)
-        call = self._calls.generate(request)
         reader, finished = EventReader(request.sampling.n, self._model.num_visual_tokens(request)), None
         with self._counted(request), self._forgetting.under_way(request):
-            async with self._connection.post(call, request.timeout_s) as channel:
+            async with (
+                with_frames(request, self._options.videos, self._options.name) as (sent, spans),
+                self._connection.post(self._calls.generate(sent), sent.timeout_s) as channel,
+            ):
                 async for answer in self._answers(channel, is_stream=request.stream):
                     for event in reader.events(answer):
                         yield event
@@ -214,7 +220,8 @@ class VllmWorker:
             raise EngineDeadError(f"Worker {self._info.name} ended an answer without a result")
         if self._follower is not None:
             self._follower.served(request, finished.usage)
-        yield msgspec.structs.replace(finished, spans=reader.spans)
+        later = [span.shifted(request.timeout_s - sent.timeout_s) for span in reader.spans]
+        yield msgspec.structs.replace(finished, spans=(*spans, *later))
 
     def report_losses(self, lost: Lost) -> None:
         """See `ReportsLosses`. Nothing is reported of a server whose events are not known."""
@@ -223,16 +230,21 @@ class VllmWorker:
 
     async def encode(self, request: EncodeRequest) -> EncodeResponse:
         """See `Worker`. The server does not say how long it took: all of the call is counted as encoding."""
-        for item in request.items:
-            self._model.plan(item)  # raises for pictures that must not be sent
-        started_s = time.monotonic()
+        for index, item in enumerate(request.items):
+            with naming_item(index):
+                check_encodable(item, self._model, self._version)
+        clock = StageClock()
         with self._counted(None), self._forgetting.under_way(request):
-            async with self._connection.post(self._calls.encode(request), request.timeout_s) as channel:
+            async with (
+                with_frames(request, self._options.videos, self._options.name) as (sent, spans),
+                self._connection.post(self._calls.encode(sent), sent.timeout_s) as channel,
+            ):
                 body = await self._connection.whole(channel)
             handles = handles_of(self._version.described(body), request, self._model, self._options.ttl_s)
-        took_s = time.monotonic() - started_s
-        spans = tuple(Span("encode", 0.0, took_s, place) for place in range(len(handles)))
-        return EncodeResponse(handles=handles, spans=spans)
+        sent_s = request.timeout_s - sent.timeout_s
+        for place in range(len(handles)):
+            clock.add("encode", sent_s, clock.now_s(), place)
+        return EncodeResponse(handles=handles, spans=(*spans, *clock.spans))
 
     @property
     def rests_to_forget(self) -> bool:

@@ -1,9 +1,13 @@
 """What is looked at before anything starts."""
 
+from importlib.metadata import distributions
 from pathlib import Path
+from pkgutil import resolve_name
 
 import pytest
 
+import chiasm
+from chiasm.engines.vllm.plugin import register
 from chiasm.errors import EngineStartError, InvalidSettingError
 from chiasm.launch.vllm import crew as crew_module
 from chiasm.launch.vllm.crew import VllmCrew, served_model
@@ -89,6 +93,9 @@ def test_servers_that_run_already_need_no_vllm_here(tmp_path, monkeypatch):
 
 def test_servers_import_this_chiasm_and_nothing_else_of_ours(tmp_path):
     inside = crew_module._importable(tmp_path)
-    assert [entry.name for entry in Path(inside).iterdir()] == ["chiasm"]
+    assert {entry.name for entry in Path(inside).iterdir()} == {"chiasm", f"chiasm-{chiasm.__version__}.dist-info"}
+    (found,) = [one for one in distributions(path=[str(inside)]) if one.name == "chiasm"]
+    assert {(one.group, one.value) for one in found.entry_points} == {("vllm.general_plugins", crew_module.PLUGIN)}
+    assert resolve_name(crew_module.PLUGIN) is register
     assert (inside / "chiasm" / "engines" / "vllm" / "ec_connector.py").is_file()
     assert crew_module._importable(tmp_path) == inside

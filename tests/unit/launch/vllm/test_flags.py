@@ -81,6 +81,26 @@ def test_a_prefill_server_keeps_its_eyes_where_it_is_the_last_resort():
     assert loaded(found["prefill-0"], "--limit-mm-per-prompt") == {"image": 5, "video": 0}
 
 
+@pytest.mark.parametrize(
+    ("hint", "reserved"),
+    [((), {"num_frames": 2}), ((640, 480), {"num_frames": 2, "width": 640, "height": 480})],
+)
+def test_videos_are_let_in_with_no_more_room_than_a_picture_has(hint, reserved):
+    settings = Settings(media=MediaSettings(max_items=5), vllm=VllmSettings(picture_hint=hint))
+    arguments = arguments_of(SPEC, settings, place(takes_videos=True))
+    limits = json.loads(arguments[arguments.index("--limit-mm-per-prompt") + 1])
+    assert limits["video"] == {"count": 5} | reserved
+    never = Settings(routing=RoutingSettings(topology="e-pd", local_encode="never"))
+    _, prefill = vllm_specs(never.routing)
+    arguments = arguments_of(prefill, never, place(takes_videos=True))
+    assert json.loads(arguments[arguments.index("--limit-mm-per-prompt") + 1])["video"] == 0, "it has no eyes"
+
+
+def test_servers_read_media_by_chiasms_own_connector():
+    assert environment_of(SPEC, Settings(), place())["VLLM_MEDIA_CONNECTOR"] == "chiasm"
+    assert "VLLM_MEDIA_CONNECTOR" not in environment_of(SPEC, Settings(), place(takes_images=False))
+
+
 def test_whole_servers_neither_take_nor_give_embeddings():
     assert list(lines("local")) == ["worker-0"]
     for flags in lines("agg", workers=2).values():

@@ -179,11 +179,11 @@ def test_what_cannot_be_said_is_a_request_error():
         body_of(chat("\ud800"))
 
 
-def test_videos_are_refused_with_their_item():
+@pytest.mark.parametrize("fields", [{}, {"preparer": None}])
+def test_videos_are_refused_with_their_item_where_the_model_takes_none(fields):
     sample = VideoSample(num_frames=8, fps=24.0, indices=(0, 4))
     shown = msgspec.structs.replace(picture(), kind="video", video=sample)
-    with pytest.raises(UnsupportedMediaError, match="vLLM") as caught:
-        model().num_visual_tokens(chat(0, 1, items=(picture(), shown)))
+    with pytest.raises(UnsupportedMediaError, match="videos") as caught:
+        model(**fields).num_visual_tokens(chat(0, 1, items=(picture(), shown)))
     assert caught.value.item == 1
-    with pytest.raises(UnsupportedMediaError, match="vLLM"):
-        model().plan(shown)
+    assert "frames of it as pictures" in caught.value.hint

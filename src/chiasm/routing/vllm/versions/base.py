@@ -11,12 +11,16 @@ EC_KIND = "vllm"
 
 
 class Described(NamedTuple):
-    """What an encoding server said of one embedding: the places of its picture, its grid, and all that it said."""
+    """What an encoding server said of one embedding: the places of its medium, its grid, and all that it said.
+
+    `times_s`: of a video's frames of patches, where the server says them.
+    """
 
     key: str
     places: tuple[int, ...]
     grid_thw: tuple[int, int, int] | None
     address: str
+    times_s: tuple[float, ...] = ()
 
 
 class Version(Protocol):
@@ -27,8 +31,12 @@ class Version(Protocol):
         """The release, as in '0.32'."""
         ...
 
+    def hands_videos_over(self, family: str) -> bool:
+        """Whether all that a model's videos need goes from an encoder to others."""
+        ...
+
     def reference(self, handle: EmbeddingHandle) -> Mapping[str, Any]:
-        """The content part that stands for an encoded picture."""
+        """The content part that stands for an encoded picture or video."""
         ...
 
     def ec_params(self, handles: Mapping[int, EmbeddingHandle]) -> Mapping[str, Any]:

@@ -15,11 +15,14 @@ from chiasm.routing.vllm.versions.base import Described
 _KV_KIND = "vllm"
 _KV_TTL_S = 60.0
 _MAX_ADDRESS_BYTES = 64 * 2**10
+_TIMED_FAMILIES = ("qwen2_5_vl",)
 _Size = Annotated[int, Meta(ge=1, le=100_000)]
 
 
 class _Metadata(msgspec.Struct):
     image_grid_thw: tuple[_Size, _Size, _Size] | None = None
+    video_grid_thw: tuple[_Size, _Size, _Size] | None = None
+    timestamps: tuple[float, ...] = ()
 
 
 class _Entry(msgspec.Struct):
@@ -36,11 +39,17 @@ class Version032:
 
     name = "0.32"
 
+    def hands_videos_over(self, family: str) -> bool:
+        """See `Version`. Qwen2.5-VL counts positions by the seconds between frames, which no metadata have."""
+        return family not in _TIMED_FAMILIES
+
     def reference(self, handle: EmbeddingHandle) -> Mapping[str, Any]:
-        """See `Version`. The grid is flat: a list of grids is refused."""
-        grid = handle.metadata.grid_thw
-        metadata = {} if grid is None else {"image_grid_thw": grid}
-        return {"type": "image_embeds", "image_embeds": metadata, "uuid": handle.key}
+        """See `Version`. The grid is flat: a list of grids is refused. A video's times are the encoder's own words."""
+        kind, grid = handle.metadata.kind, handle.metadata.grid_thw
+        metadata: dict[str, Any] = {} if grid is None else {f"{kind}_grid_thw": grid}
+        if kind == "video" and (times := msgspec.json.decode(handle.address, type=_Entry).metadata.timestamps):
+            metadata["timestamps"] = times
+        return {"type": f"{kind}_embeds", f"{kind}_embeds": metadata, "uuid": handle.key}
 
     def ec_params(self, handles: Mapping[int, EmbeddingHandle]) -> Mapping[str, Any]:
         """See `Version`: the encoding server's own entry, with the places in this prompt."""
@@ -60,7 +69,13 @@ class Version032:
         if any(len(raw) > _MAX_ADDRESS_BYTES for raw in map(bytes, entries.values())):
             raise EngineError(f"The encoder describes an embedding with more than {_MAX_ADDRESS_BYTES} bytes")
         return [
-            Described(key, tuple(entry.item_indices), entry.metadata.image_grid_thw, bytes(entries[key]).decode())
+            Described(
+                key,
+                tuple(entry.item_indices),
+                entry.metadata.image_grid_thw or entry.metadata.video_grid_thw,
+                bytes(entries[key]).decode(),
+                entry.metadata.timestamps,
+            )
             for key, entry in read.items()
         ]
 
