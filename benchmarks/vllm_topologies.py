@@ -33,6 +33,7 @@ WAYS = (BASELINE, "agg", "e-pd", "auto")
 MOST_WORSE = 1.03
 NUM_WARM = 2
 """So many turns are for everything that happens once."""
+START_TIMEOUT_S = 1000.0
 TIMEOUT_S = 600.0
 """Of one request, and of the small ones by which a gateway looks after idle servers: ways that are not asked share
 cores with the one that is, and a gateway that took a slow answer for a dead server would start it again."""
@@ -77,8 +78,13 @@ async def running(args: argparse.Namespace) -> AsyncIterator[Mapping[str, Server
             for setting in (f"vllm.python={args.python}", "engine.threads=1", "engine.dtype=float32", *patience):
                 words += ["--set", setting]
             topologies.append(Topology(name=way, serve=tuple(words)))
-        environment = _ENVIRONMENT
-        spec = GridSpec(topologies=tuple(topologies), baseline=BASELINE, loads=(1.0,), environment=environment)
+        spec = GridSpec(
+            topologies=tuple(topologies),
+            baseline=BASELINE,
+            loads=(1.0,),
+            environment=_ENVIRONMENT,
+            start_timeout_s=START_TIMEOUT_S,
+        )
         async with servers(spec) as started:
             yield {one.name: one for one in started}
 

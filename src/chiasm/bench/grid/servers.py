@@ -16,7 +16,6 @@ from chiasm.bench.workload.bodies import Dialect
 from chiasm.errors import EngineStartError
 from chiasm.settings.process import inherited_environment
 
-_START_TIMEOUT_S = 300.0
 _STOP_TIMEOUT_S = 30.0
 
 
@@ -58,7 +57,7 @@ async def servers(spec: GridSpec, api_key: str | None = None) -> AsyncIterator[l
             if topology.serve is None:
                 target = parse_target(topology.url or "", api_key)
             else:
-                address, pid = await stack.enter_async_context(_started(topology, spec.environment))
+                address, pid = await stack.enter_async_context(_started(topology, spec))
                 target = parse_target(address)
             dialect = await probe(target, {"chat"}, None)
             running.append(Server(topology, target, dialect, pid))
@@ -66,7 +65,7 @@ async def servers(spec: GridSpec, api_key: str | None = None) -> AsyncIterator[l
 
 
 @asynccontextmanager
-async def _started(topology: Topology, environment: dict[str, str]) -> AsyncIterator[tuple[str, int]]:
+async def _started(topology: Topology, spec: GridSpec) -> AsyncIterator[tuple[str, int]]:
     """The address and the process of a new server."""
     words = ("serve", *(topology.serve or ()), "--json", "--port", "0", "--log-level", "warning")
     process = await asyncio.create_subprocess_exec(
@@ -76,17 +75,18 @@ async def _started(topology: Topology, environment: dict[str, str]) -> AsyncIter
         *words,
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.PIPE,
-        env=inherited_environment() | environment,
+        env=inherited_environment() | spec.environment,
         start_new_session=True,  # Ctrl+C is for us; we end it
     )
     try:
         assert process.stdout is not None
-        async with asyncio.timeout(_START_TIMEOUT_S):
+        async with asyncio.timeout(spec.start_timeout_s):
             line = await process.stdout.readline()
         yield _address(topology, line), process.pid
     except TimeoutError:
         raise EngineStartError(
-            f"The server of '{topology.name}' was not ready after {_START_TIMEOUT_S:.0f} s"
+            f"The server of '{topology.name}' was not ready after {spec.start_timeout_s:.0f} s",
+            hint="Give it longer by the grid's start_timeout_s",
         ) from None
     finally:
         await _end(process)

@@ -35,6 +35,8 @@ class GridSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     not count, with `min_requests` to `max_requests` that do. Caches are 'cold' with requests that nobody has seen, and
     'warm' with other questions about pictures that each server has just been asked about.
 
+    A server may take `start_timeout_s` to start.
+
     `judged` names the topology that should nowhere be more than `most_worse` times the best of the others.
     """
 
@@ -62,6 +64,7 @@ class GridSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     capacity_requests: Annotated[int, Meta(ge=2)] = 16
     capacity_open: Count = 4
     timeout_s: Positive = 120.0
+    start_timeout_s: Positive = 300.0
     order_seed: int = 0
     environment: dict[str, str] = {}
 
