@@ -18,11 +18,15 @@ tiny request. Requests go on meanwhile, on the other workers. Needs an operator'
   chiasm fleet list
 
   chiasm fleet restart --all
+
+  chiasm fleet restart --gateway
 """,
     no_args_is_help=True,
 )
 
 _PATH = "/admin/workers"
+_GATEWAY_PATH = "/admin/gateway"
+_LOOK_INTERVAL_S = 0.5
 _TIMEOUT_S = 1800.0  # a vLLM server may take a quarter of an hour to start
 
 
@@ -43,6 +47,9 @@ def list_processes(server: Server = "http://127.0.0.1:8000", api_key: AdminKey =
 def restart(
     names: Annotated[list[str] | None, typer.Argument(metavar="NAME", help="Those of `chiasm fleet list`.")] = None,
     all_: Annotated[bool, typer.Option("--all", help="All of them, one after the other.")] = False,
+    gateway: Annotated[
+        bool, typer.Option("--gateway", help="The server itself: a new process takes over its socket.")
+    ] = False,
     alone: Annotated[
         bool, typer.Option("--alone", help="Also a worker whose part nobody else plays; requests wait for it.")
     ] = False,
@@ -57,9 +64,14 @@ def restart(
       chiasm fleet restart --all
 
       chiasm fleet restart prefill-0 --alone
+
+      chiasm fleet restart --gateway
     """
-    if bool(names) == all_:
-        raise typer.BadParameter("Name workers, or say --all")
+    if bool(names) + all_ + gateway != 1:
+        raise typer.BadParameter("Name workers, or say --all or --gateway")
+    if gateway:
+        _restart_gateway(server, api_key, json=json)
+        return
     chosen = names or [one["name"] for one in _processes(server, api_key)]
     renewed = []
     for number, name in enumerate(chosen, 1):
@@ -72,6 +84,29 @@ def restart(
         typer.echo(f" back after {took_s:.1f} s, process {renewed[-1]['pid']}", err=True)
     if json:
         print_json(renewed)
+
+
+def _restart_gateway(server: str, api_key: str | None, *, json: bool) -> None:
+    """Wait until another process answers. Raises `EngineStartError` when the old one stays."""
+    from chiasm.errors import EngineStartError
+
+    began_s = time.perf_counter()
+    found = _ask("POST", f"{_GATEWAY_PATH}/restart", server, api_key)
+    former = found["pid"]
+    while found["pid"] == former:
+        if found["state"] == "serving":
+            raise EngineStartError(found["error"] or "The server stays", hint="Its log says why")
+        if time.perf_counter() - began_s > _TIMEOUT_S:
+            raise EngineStartError(
+                f"No other process serves after {_TIMEOUT_S:.0f} s", hint="The server's log says why"
+            )
+        time.sleep(_LOOK_INTERVAL_S)
+        found = _ask("GET", _GATEWAY_PATH, server, api_key)
+    if json:
+        print_json(found)
+    else:
+        took_s = time.perf_counter() - began_s
+        typer.echo(f"Process {found['pid']} serves after {took_s:.1f} s, instead of {former}", err=True)
 
 
 def _processes(server: str, api_key: str | None) -> list[dict[str, Any]]:

@@ -60,6 +60,7 @@ def serve(  # noqa: PLR0913 - one parameter is one option
     overrides: Overrides = None,
     log_level: Annotated[str | None, typer.Option(help="debug, info, warning or error.", show_default="info")] = None,
     json: Json = False,
+    take_over: Annotated[str | None, typer.Option(hidden=True)] = None,  # for successors of this server
 ) -> None:
     """Serve a model over the OpenAI API until SIGTERM or Ctrl+C; running requests finish first.
 
@@ -105,11 +106,12 @@ def serve(  # noqa: PLR0913 - one parameter is one option
         routing__decodes=decodes,
         observability__log_level=log_level,
     ).settings
-    _serve(settings, as_json=json)
+    _serve(settings, as_json=json, take_over=take_over)
 
 
-def _serve(settings: "Settings", *, as_json: bool) -> None:
+def _serve(settings: "Settings", *, as_json: bool, take_over: str | None) -> None:
     from chiasm.launch.local import serve as serve_until_stopped
+    from chiasm.launch.succession.handover import inherited
     from chiasm.observability.logs import configure_logging
 
     configure_logging(settings.observability.log_level, settings.observability.log_format)
@@ -126,7 +128,8 @@ def _serve(settings: "Settings", *, as_json: bool) -> None:
         sys.stdout.flush()
 
     with loading as progress:
-        serve_until_stopped(settings, progress, on_ready)
+        inheritance = inherited(take_over, settings.gateway) if take_over else None
+        serve_until_stopped(settings, progress, on_ready, inheritance)
 
 
 def _print_welcome(server: "LocalServer", took_s: float, *, has_keys: bool) -> None:

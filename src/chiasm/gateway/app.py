@@ -114,6 +114,8 @@ def _admin_app(gateway: Gateway, policy: ServerPolicy) -> ASGIApp:
         Route("/admin/adapters", adapters.list),
         Route("/admin/adapters", adapters.load, methods=["POST"]),
         Route("/admin/adapters/{name}", adapters.unload, methods=["DELETE"]),
+        Route("/admin/gateway", processes.gateway),
+        Route("/admin/gateway/restart", processes.replace, methods=["POST"]),
         Route("/admin/workers", processes.list),
         Route("/admin/workers/{name}/restart", processes.restart, methods=["POST"]),
         Route("/admin/media/{sha256}", admin.medium, methods=["DELETE"]),

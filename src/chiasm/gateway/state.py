@@ -25,7 +25,7 @@ from chiasm.observability.logs import log_receipt
 from chiasm.observability.memory import MemoryPart, WorkerMemory, allocator_memory, process_memory
 from chiasm.observability.metrics import GatewayMetrics
 from chiasm.observability.receipt import Receipt, StageClock
-from chiasm.protocol.fleet import Fleetlike, Renewable
+from chiasm.protocol.fleet import Fleetlike, Renewable, Replaceable
 from chiasm.protocol.media import MediaItem
 from chiasm.protocol.memory import Weighable
 from chiasm.protocol.worker import Worker
@@ -100,6 +100,7 @@ class Gateway:
 
     Attributes:
         renewable: Who runs the worker processes; None where there are none, or others run them.
+        replaceable: Who can start a successor of this server; None where it is a part of another program.
         link: The way to what it shares with other gateways; whoever runs the gateway keeps and closes it.
     """
 
@@ -132,6 +133,7 @@ class Gateway:
         self.metrics.registry.register(FetchLookups(lambda: ingest.fetch_lookups))
         self.tracing = Tracing()
         self.renewable: Renewable | None = None
+        self.replaceable: Replaceable | None = None
 
     @property
     def is_ready(self) -> bool:

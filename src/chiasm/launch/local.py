@@ -2,11 +2,13 @@
 
 import asyncio
 import signal
+import socket
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 
 import uvloop
+from starlette.types import ASGIApp
 
 from chiasm import __version__
 from chiasm.gateway import create_app
@@ -17,6 +19,8 @@ from chiasm.launch.engine import Progress, start_worker
 from chiasm.launch.memory import settle
 from chiasm.launch.pooling import PoolingInProcess, wants_pooling
 from chiasm.launch.server import address_of, bind, serve_app
+from chiasm.launch.succession.handover import Handover, Inheritance, own_command
+from chiasm.launch.succession.keeper import become_keeper
 from chiasm.media.ingest import MediaIngest
 from chiasm.observability.logs import LOGGER
 from chiasm.observability.trace_export import TraceExporter
@@ -75,15 +79,28 @@ def start_backend(settings: Settings, progress: Progress) -> Backend:
     return WorkerFleet(settings, progress)
 
 
+Start = Callable[[Settings, Progress], Backend]
+
+
 class LocalServer:
     """A model behind HTTP, not yet listening. Binding and loading happen in the constructor.
 
     Attributes:
         address: URL of the server, as seen from this machine.
+        listener: What it listens on.
+        handover: How it is replaced; None where it is a part of another program.
     """
 
-    def __init__(self, settings: Settings, progress: Progress) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        progress: Progress,
+        start: Start = start_backend,
+        listener: socket.socket | None = None,
+    ) -> None:
         """Take the port, then load the model.
+
+        `start` makes what is behind the gateway; `listener` is what to listen on, where it is bound already.
 
         Raises:
             InvalidSettingError: The address cannot be listened on.
@@ -92,13 +109,14 @@ class LocalServer:
         """
         self._settings = settings
         self._traces = _exporter(settings.observability)
+        self.handover: Handover | None = None
         self._store = make_store(settings.gateway)
-        self._listener = bind(settings.gateway.host, settings.gateway.port)
-        self.address = address_of(self._listener)
+        self.listener = listener or bind(settings.gateway.host, settings.gateway.port)
+        self.address = address_of(self.listener)
         try:
-            self._backend = start_backend(settings, progress)
+            self._backend = start(settings, progress)
         except BaseException:
-            self._listener.close()
+            self.listener.close()
             raise
 
     @property
@@ -137,7 +155,7 @@ class LocalServer:
             watching = asyncio.create_task(watch_keys_file(gateway.tenants, gateway.audit.record))
             exporting = asyncio.create_task(self._export_traces(gateway))
             try:
-                await serve_app(app, gateway, self._listener, self._settings.gateway, stop, on_ready)
+                await self._serve(app, gateway, stop, on_ready)
             finally:
                 watching.cancel()
                 exporting.cancel()
@@ -145,6 +163,12 @@ class LocalServer:
                 await asyncio.wait([exporting, linking])
                 await gateway.link.aclose()
                 gateway.audit.close()
+
+    async def _serve(self, app: ASGIApp, gateway: Gateway, stop: asyncio.Event, on_ready: Callable[[], None]) -> None:
+        handed_over = None
+        if self.handover is not None:
+            gateway.replaceable, handed_over = self.handover, self.handover.is_over
+        await serve_app(app, gateway, self.listener, self._settings.gateway, stop, on_ready, handed_over)
 
     async def _export_traces(self, gateway: Gateway) -> None:
         if self._traces is not None:
@@ -164,22 +188,50 @@ def _exporter(settings: ObservabilitySettings) -> TraceExporter | None:
     return TraceExporter(settings.otlp_endpoint, settings.trace_share, __version__)
 
 
-def serve(settings: Settings, progress: Progress, on_ready: Callable[[LocalServer], None]) -> None:
-    """Run a server in this thread until SIGTERM or SIGINT; a second signal ends the drain at once."""
-    server = LocalServer(settings, progress)
+def serve(
+    settings: Settings,
+    progress: Progress,
+    on_ready: Callable[[LocalServer], None],
+    inheritance: Inheritance | None = None,
+) -> None:
+    """Run a server in this thread until SIGTERM or SIGINT; a second signal ends the drain at once.
+
+    SIGUSR2 starts a successor. Where this server has started one that took over, it becomes its keeper and does not
+    return. `inheritance` is what a successor has got.
+    """
+    server = LocalServer(settings, progress, listener=inheritance.listener if inheritance is not None else None)
+    channel = inheritance.channel if inheritance is not None else None
+    handover = server.handover = Handover(server.listener, own_command(), channel)
     settle()
-
-    async def until_signal() -> None:
-        stop, task, loop = asyncio.Event(), asyncio.current_task(), asyncio.get_running_loop()
-        assert task is not None
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, lambda: task.cancel() if stop.is_set() else stop.set())
-        await server.serve(stop, lambda: on_ready(server))
-
     try:
-        uvloop.run(until_signal())
+        is_stopped = uvloop.run(_until_signal(server, handover, on_ready))
     except asyncio.CancelledError:
         return
+    if handover.successor is not None:
+        if is_stopped:  # while it was leaving: both are meant
+            handover.successor.stop()
+        become_keeper(handover.successor, handover.listener, handover.command)
+
+
+async def _until_signal(server: LocalServer, handover: Handover, on_ready: Callable[[LocalServer], None]) -> bool:
+    """Serve until a signal or a successor; says whether it was a signal."""
+    stop, task, loop = asyncio.Event(), asyncio.current_task(), asyncio.get_running_loop()
+    assert task is not None
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, lambda: task.cancel() if stop.is_set() else stop.set())
+    loop.add_signal_handler(signal.SIGUSR2, handover.replace_if_idle)
+    following = asyncio.create_task(handover.run(stop))
+
+    def ready() -> None:
+        on_ready(server)
+        handover.ready()
+
+    try:
+        await server.serve(stop, ready)
+    finally:
+        following.cancel()
+        await handover.aclose()
+    return stop.is_set()
 
 
 @contextmanager

@@ -19,6 +19,7 @@ from chiasm.observability.logs import LOGGER
 _BACKLOG = 2048
 _ABORT_TIMEOUT_S = 2.0
 _CLOSE_TIMEOUT_S = 2
+_LOOK_INTERVAL_S = 0.05
 _UNIX = "unix:"
 
 
@@ -166,6 +167,18 @@ class _Server(uvicorn.Server):
         await super().startup(sockets)
         self.listening.set()
 
+    async def wind_down(self, stop: asyncio.Event, timeout_s: float) -> None:
+        """Accept no connections, and let those that are open end with their next request; `stop` ends the wait."""
+        for server in self.servers:
+            server.close()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                while self.server_state.connections and not stop.is_set():
+                    for connection in self.server_state.connections:
+                        assert isinstance(connection, Connection), "we have told uvicorn so"
+                        connection.end_after_next()
+                    await asyncio.sleep(_LOOK_INTERVAL_S)
+
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
@@ -178,20 +191,28 @@ async def serve_app(
     times: ServingTimes,
     stop: asyncio.Event,
     on_ready: Callable[[], None],
+    handed_over: asyncio.Event | None = None,
 ) -> None:
-    """Serve until `stop` is set, then drain.
+    """Serve until `stop` is set, then drain; or until the socket is `handed_over` to another process.
 
     Draining: new requests are refused with `shutting_down` while those open finish, for at most
     `drain_timeout_s`. What is still open then ends with `shutting_down`, too. A Unix socket is gone from its folder at
     the end, since what lies there is taken for a worker.
+
+    Handed over: nothing is refused. Connections that are open get answers as before, each until its next one has said
+    that it is the last, for at most `drain_timeout_s`; then what is open still is drained.
     """
+    handed_over = handed_over or asyncio.Event()
     server = _Server(_configuration(app, times))
     serving = asyncio.create_task(server.serve(sockets=[listener]))
     try:
         await _first(serving, server.listening)
         on_ready()
-        await _first(serving, stop)
-        await _drain(service, times.drain_timeout_s)
+        await _first(serving, stop, handed_over)
+        if handed_over.is_set():
+            LOGGER.info("Handing over: %d requests open", service.admission.num_open)
+            await server.wind_down(stop, times.drain_timeout_s)
+        await _drain(service, times.drain_timeout_s if stop.is_set() else 0.0)
     finally:
         service.abort()  # only after a drain that was cut short is anything left
         _take_down(listener)
@@ -205,11 +226,12 @@ def _take_down(listener: socket.socket) -> None:
         Path(listener.getsockname()).unlink(missing_ok=True)
 
 
-async def _first(serving: asyncio.Task[None], event: asyncio.Event) -> None:
-    """Wait for an event, or raise what ended the server before it."""
-    waiting = asyncio.create_task(event.wait())
-    await asyncio.wait([serving, waiting], return_when=asyncio.FIRST_COMPLETED)
-    waiting.cancel()
+async def _first(serving: asyncio.Task[None], *events: asyncio.Event) -> None:
+    """Wait for one of the events, or raise what ended the server before it."""
+    waiting = [asyncio.create_task(event.wait()) for event in events]
+    await asyncio.wait([serving, *waiting], return_when=asyncio.FIRST_COMPLETED)
+    for one in waiting:
+        one.cancel()
     if serving.done():
         raise serving.exception() or EngineError("The HTTP server ended by itself")
 

@@ -66,6 +66,33 @@ class Renewable(Protocol):
         ...
 
 
+class GatewayProcessState(msgspec.Struct, frozen=True, kw_only=True):
+    """The process that answers. `state` is 'serving', 'starting' (a successor) or 'leaving' (it has taken over).
+
+    `error` is why the last successor did not start.
+    """
+
+    pid: int
+    state: str
+    error: str = ""
+
+
+class Replaceable(Protocol):
+    """A server that can give its place to a successor."""
+
+    def gateway_process(self) -> GatewayProcessState:
+        """Who serves; never blocks."""
+        ...
+
+    def replace(self) -> None:
+        """Start a successor, which takes over when it is ready; returns at once.
+
+        Raises:
+            OverloadedError: One is starting.
+        """
+        ...
+
+
 @runtime_checkable
 class Fleetlike(Protocol):
     """A worker that consists of others."""

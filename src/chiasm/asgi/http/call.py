@@ -108,6 +108,11 @@ class Call:
     # What the connection calls.
 
     @property
+    def is_started(self) -> bool:
+        """Whether the response's head has left."""
+        return self._is_started
+
+    @property
     def rest(self) -> memoryview | None:
         """Where the rest of the body goes; None when nobody wants it."""
         return None if self._buffer is None else memoryview(self._buffer)[self._num_received :]

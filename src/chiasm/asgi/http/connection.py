@@ -44,6 +44,7 @@ class Connection(asyncio.BufferedProtocol):
         self._expires_at_s: float | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._is_reading = True
+        self._is_last = False  # the next request, or the last of those that are here, is
         self._writable: asyncio.Future[None] | None = None
 
     # What the transport calls.
@@ -130,7 +131,8 @@ class Connection(asyncio.BufferedProtocol):
         """Serve the request, or let it wait for those before it."""
         self._is_in_head = False
         self._expires_at_s = None
-        call = self._incoming = Call(self, self._scope(), keeps_alive=self._parser.should_keep_alive())
+        keeps_alive = self._parser.should_keep_alive() and not self._is_last
+        call = self._incoming = Call(self, self._scope(), keeps_alive=keeps_alive)
         self._server.total_requests += 1
         if self._active is None:
             self._start(call)
@@ -196,6 +198,16 @@ class Connection(asyncio.BufferedProtocol):
             self.transport.close()
         else:
             self._end_after_this()
+
+    def end_after_next(self) -> None:
+        """Close when the next request is answered, and say so in the answer; the client connects to a successor.
+
+        An answer whose head has left has said nothing: only the one after it closes.
+        """
+        self._is_last = True
+        last = self._waiting[-1] if self._waiting else self._active
+        if last is not None and not last.is_started:
+            last.keeps_alive = False
 
     def _end_after_this(self) -> None:
         if self._active is not None:

@@ -7,7 +7,7 @@ from starlette.responses import Response
 from chiasm.errors import InvalidRequestError, UnsupportedFeatureError
 from chiasm.gateway.routes.json_response import json_response
 from chiasm.gateway.state import Gateway
-from chiasm.protocol.fleet import Renewable, WorkerProcessState
+from chiasm.protocol.fleet import Renewable, Replaceable, WorkerProcessState
 
 _SAID = {None: False, "false": False, "true": True}
 
@@ -35,6 +35,24 @@ class ProcessRoutes:
         if said not in _SAID:
             raise InvalidRequestError("alone is 'true' or 'false'")
         return json_response(await self._renewable().renew(request.path_params["name"], alone=_SAID[said]))
+
+    async def gateway(self, request: Request) -> Response:
+        """`GET /admin/gateway`: the process that serves, and whether its successor starts."""
+        return json_response(self._replaceable().gateway_process())
+
+    async def replace(self, request: Request) -> Response:
+        """`POST /admin/gateway/restart`: answers at once; `GET /admin/gateway` says when another process serves."""
+        replaceable = self._replaceable()
+        replaceable.replace()
+        return json_response(replaceable.gateway_process())
+
+    def _replaceable(self) -> Replaceable:
+        if self._gateway.replaceable is None:
+            raise UnsupportedFeatureError(
+                "This server is a part of another program, and cannot be replaced",
+                hint="`chiasm serve` runs one that can",
+            )
+        return self._gateway.replaceable
 
     def _renewable(self) -> Renewable:
         if self._gateway.renewable is None:
