@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from chiasm.pooling.parity import Comparison, ParityReport
 
 
-def parity(
+def parity(  # noqa: PLR0913 - one parameter is one option
     model: Annotated[str, typer.Argument(metavar="MODEL_DIR", help="An embedding or classifying model.")],
     texts: Annotated[
         Path | None,
@@ -23,13 +23,17 @@ def parity(
         float | None,
         typer.Option(help="Largest difference to float32.", show_default="1e-5; 2e-2 for bfloat16"),
     ] = None,
+    threshold: Annotated[
+        float | None,
+        typer.Option(help="Of classifiers: what a class must reach to be given.", show_default="the largest is"),
+    ] = None,
     config_file: ConfigFile = None,
     overrides: Overrides = None,
     json: Json = False,
 ) -> None:
     """Compare a model as it is served with the same model in transformers; exit status 1 when they differ.
 
-    Checks tokens, labels, numbers in a batch and alone, and says how much padding would have changed.
+    Checks tokens, labels, decisions, numbers in a batch and alone, and says how much padding would have changed.
 
     Try:
 
@@ -41,7 +45,7 @@ def parity(
     from chiasm.launch.parity import check_parity
 
     with LoadingLine() as progress:
-        report = check_parity(settings, _read(texts) if texts else (), tolerance, progress)
+        report = check_parity(settings, _read(texts) if texts else (), tolerance, progress, threshold)
     if json:
         print_json(report)
     else:

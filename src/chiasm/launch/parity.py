@@ -2,13 +2,14 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from chiasm.launch.model import model_directory, served_name
 from chiasm.launch.parity_pictures import open_picture, sample_pictures
 from chiasm.launch.pooling import SHAPES, start_pooling_worker
-from chiasm.pooling.model_files import read_pooling_model
-from chiasm.pooling.parity import Array, Comparison, ParityReport, compare, equal
+from chiasm.pooling.model_files import PoolingModel, read_pooling_model
+from chiasm.pooling.parity import Array, Comparison, ParityReport, compare, decided, equal
 from chiasm.protocol.media import MediaItem
 from chiasm.protocol.pooling.work import (
     ImageInput,
@@ -52,7 +53,11 @@ _TASKS: dict[str, PoolingTask] = {
 
 
 def check_parity(
-    settings: Settings, texts: Sequence[Text], tolerance: float | None, progress: Callable[[str, float], None]
+    settings: Settings,
+    texts: Sequence[Text],
+    tolerance: float | None,
+    progress: Callable[[str, float], None],
+    threshold: float | None = None,
 ) -> ParityReport:
     """Compute texts both ways and compare.
 
@@ -61,6 +66,7 @@ def check_parity(
         texts: Texts, or pairs; none: `SAMPLE`.
         tolerance: Largest difference allowed to the float32 reference; None: 1e-5 for float32, 2e-2 for bfloat16.
         progress: Told how it goes.
+        threshold: Of classifiers: what a class must reach; None: the largest one is chosen.
 
     Raises:
         EngineStartError: The model cannot be served, or has no reference.
@@ -84,8 +90,14 @@ def check_parity(
     dtype = settings.engine.dtype
     allowed = tolerance or (_FLOAT32_TOLERANCE if dtype == "float32" else _BFLOAT16_TOLERANCE)
     comparisons = _of_texts(reference, chosen, together, alone, allowed)
+    comparisons.insert(0, _of_tokens(reference, directory, model, chosen))
     if worker.pooling.labels:
+        wanted = reference.values(chosen)
+        what = "largest class" if threshold is None else f"classes from {threshold:g} on"
         comparisons.insert(1, equal("labels", worker.pooling.labels, reference.labels))
+        comparisons.append(
+            decided(f"{what} of each text, served to transformers", _values(together), wanted, threshold)
+        )
     if isinstance(reference, DualReference):
         comparisons += _of_pictures(reference, pictures, seen_together, seen_alone, allowed)
     return ParityReport(
@@ -94,6 +106,20 @@ def check_parity(
         dtype=dtype,
         is_passed=all(one.is_passed for one in comparisons),
         comparisons=tuple(comparisons),
+    )
+
+
+def _of_tokens(
+    reference: "DualReference | HuggingFaceReference", directory: Path, model: PoolingModel, texts: Sequence[Text]
+) -> Comparison:
+    from chiasm.engines.pooling.batch import Tokens
+    from chiasm.engines.pooling.tokens import InputTokenizer
+
+    tokenizer = InputTokenizer(directory, model, max_tokens=model.max_tokens)
+    encoded = tokenizer.encode([_input(text) for text in texts], PoolParams(truncate="end"))
+    found = [list(tokens.ids) for one in encoded if isinstance(tokens := one.content, Tokens)]
+    return equal(
+        "token ids of each text", found, [reference.token_ids(text) for text in texts], "against AutoTokenizer"
     )
 
 

@@ -79,6 +79,19 @@ def equal(name: str, found: Sequence[object], wanted: Sequence[object], note: st
     )
 
 
+def decided(name: str, found: Sequence[Array], wanted: Sequence[Array], threshold: float | None) -> Comparison:
+    """Compare what follows from the numbers: which classes reach the threshold, or without one, which is largest.
+
+    Of token classifiers one decision per token. Numbers within a tolerance may still decide otherwise.
+    """
+    return equal(name, [_decision(one, threshold) for one in found], [_decision(one, threshold) for one in wanted])
+
+
+def _decision(values: Array, threshold: float | None) -> object:
+    chosen = values.argmax(axis=-1) if threshold is None else values >= threshold
+    return chosen.tolist()
+
+
 def _differences(found: Array, wanted: Array) -> NDArray[np.float64]:
     if found.shape != wanted.shape:
         return np.array([np.inf])

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from chiasm.pooling.parity import compare, equal
+from chiasm.pooling.parity import compare, decided, equal
 
 
 def rows(*values):
@@ -33,3 +33,14 @@ def test_things_that_are_the_same_or_not():
     assert equal("x", ["a", "b"], ["a", "b"]).is_passed
     assert equal("x", ["a", "c"], ["a", "b"]).worst[0].item == 1
     assert not equal("x", ["a"], ["a", "b"]).is_passed
+
+
+def test_decisions_differ_where_numbers_within_a_tolerance_fall_on_two_sides():
+    found = [np.array([0.5000001, 0.1], np.float32), np.array([0.2, 0.3], np.float32)]
+    wanted = [np.array([0.4999999, 0.1], np.float32), np.array([0.2, 0.3], np.float32)]
+    assert compare("numbers", found, wanted, 1e-5).is_passed
+    at = decided("decisions", found, wanted, 0.5)
+    assert not at.is_passed
+    assert [one.item for one in at.worst] == [0]
+    assert decided("decisions", found, wanted, None).is_passed
+    assert not decided("decisions", found, [one[::-1] for one in wanted], None).is_passed
