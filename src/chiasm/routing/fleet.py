@@ -51,9 +51,9 @@ class Fleet:
         if name in self._members:
             raise EngineStartError(f"There is a worker '{name}' already", hint="Give each worker a name of its own.")
         self.check(name, worker.info)
-        member = self._members[name] = Member(name, worker, self._clock, self.absence.ended)
         if isinstance(worker, ReportsLosses):
             worker.report_losses(partial(self.prefixes.lost, name))
+        member = self._members[name] = Member(name, worker, self._clock, self.absence.ended)
         self.members = tuple(self._members.values())
         if worker.info.server:
             self._servers.put(name, worker.info.server)

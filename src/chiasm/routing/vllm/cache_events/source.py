@@ -88,6 +88,7 @@ class ZmqSource:
         socket = self._context.socket(kind)
         socket.setsockopt(self._zmq.RCVHWM, _MAX_WAITING)
         socket.setsockopt(self._zmq.MAXMSGSIZE, _MAX_MESSAGE_BYTES)
+        socket.setsockopt(self._zmq.IPV6, address.startswith("tcp://["))
         try:
             socket.connect(address)
         except self._zmq.ZMQError as error:
