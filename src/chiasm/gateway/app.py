@@ -35,7 +35,7 @@ from chiasm.gateway.state import Gateway, Ingest
 from chiasm.protocol.openai.errors import error_body, error_headers, fault_body, status_of
 from chiasm.protocol.worker import Worker
 from chiasm.settings import AdapterSettings, GatewaySettings, PoolingSettings, Settings
-from chiasm.sharing.base import Store
+from chiasm.sharing.link import Link
 
 _POOLING = PoolingSettings()
 _NO_ADAPTERS = AdapterSettings()
@@ -65,16 +65,16 @@ def create_app(
     pooling: PoolingSettings = _POOLING,
     policy: ServerPolicy | None = None,
     adapters: AdapterSettings = _NO_ADAPTERS,
-    store: Store | None = None,
+    link: Link | None = None,
 ) -> Starlette:
     """Build the application. The caller owns worker and ingest and closes them after the server has stopped.
 
     `policy` is what `/debug/policy` and `/admin/retention` say; without it, what follows from the gateway's section.
-    `store` is what several gateways share; without it, this one is alone.
+    `link` leads to what several gateways share; without it, this one is alone.
 
     `app.state.gateway` is the `chiasm.gateway.state.Gateway`; its `drain` begins a graceful stop.
     """
-    gateway = Gateway(worker, ingest, settings, adapters, store)
+    gateway = Gateway(worker, ingest, settings, adapters, link)
     policy = policy or policy_of(Settings(gateway=settings))
     generation: dict[str, ASGIApp] = {
         "/v1/chat/completions": GenerationEndpoint(gateway, ChatDialect()),
@@ -118,6 +118,7 @@ def _admin_app(gateway: Gateway, policy: ServerPolicy) -> ASGIApp:
         Route("/admin/gateway/restart", processes.replace, methods=["POST"]),
         Route("/admin/workers", processes.list),
         Route("/admin/workers/{name}/restart", processes.restart, methods=["POST"]),
+        Route("/admin/workers/{name}/drain", processes.drain, methods=["POST", "DELETE"]),
         Route("/admin/media/{sha256}", admin.medium, methods=["DELETE"]),
         Route("/admin/tenants/{tenant}/cache", admin.tenant, methods=["DELETE"]),
     ]

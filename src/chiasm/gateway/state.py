@@ -16,6 +16,7 @@ from chiasm.gateway.autoscaling import autoscaling_levels
 from chiasm.gateway.cache_scopes import CacheScopes
 from chiasm.gateway.exchange.ids import RequestIds
 from chiasm.gateway.media_keys import MediaKeys
+from chiasm.gateway.peers import Peers
 from chiasm.gateway.receipts import ReceiptRing
 from chiasm.gateway.tracing import Tracing
 from chiasm.media.reference import MediaReference
@@ -30,7 +31,6 @@ from chiasm.protocol.media import MediaItem
 from chiasm.protocol.memory import Weighable
 from chiasm.protocol.worker import Worker
 from chiasm.settings import AdapterSettings, GatewaySettings
-from chiasm.sharing.base import Store
 from chiasm.sharing.link import Link
 from chiasm.sharing.local import LocalStore
 from chiasm.tenancy.audit import AuditLog
@@ -110,20 +110,23 @@ class Gateway:
         ingest: Ingest,
         settings: GatewaySettings,
         adapters: AdapterSettings = _NO_ADAPTERS,
-        store: Store | None = None,
+        link: Link | None = None,
     ) -> None:
         self.worker = worker
         self.ingest = ingest
         self.settings = settings
         self.admission = Admission(settings.max_running_requests, settings.max_queued_requests)
         self.tenants = Tenants(settings)
-        self.link = Link(store or LocalStore("gateway"))
+        self.link = link or Link(LocalStore("gateway"))
+        self.link.presence = msgspec.structs.replace(self.link.presence, is_serving=True)
         self.leases = Leases(self.link, self.tenants.meters)
         self.tenants.adopt = self.leases.adopt
         self.link.add(self.leases)
         self.audit = AuditLog(settings.audit_file)
         self.receipts = ReceiptRing(settings.max_receipts, settings.receipt_ttl_s)
         self.aliases = MediaAliases()
+        self.peers = Peers(self.link, worker, self.aliases, self.receipts, ingest)
+        self.link.add(self.peers)
         self.adapters = Adapters(worker, adapters.max_loaded)
         self.scopes = CacheScopes(settings)
         self.ids = RequestIds()
@@ -198,6 +201,7 @@ class Gateway:
             "ready": self.is_ready,
             "gateways": self.link.num_gateways,
             "store_up": self.link.is_up,
+            "hints_learned": self.peers.num_learned,
             **autoscaling_levels(self.admission, self.worker, self.settings.ttft_slo_s),
         }
 

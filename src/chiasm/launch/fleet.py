@@ -20,6 +20,7 @@ from chiasm.protocol.fleet import WorkerProcessState
 from chiasm.protocol.worker import Worker
 from chiasm.routing.router import Router
 from chiasm.settings import Settings
+from chiasm.sharing.link import Link
 
 logger = logging.getLogger(__name__)
 _JOIN_TIMEOUT_S = 120.0
@@ -47,6 +48,8 @@ class WorkerFleet:
         self._spool = Spool(settings.media) if self._crew.shares_host else None
         self._specs = self._crew.specs
         self._renewals: Renewals | None = None
+        self._members: Members | None = None
+        self._has_members = asyncio.Event()
         with ExitStack() as closing:
             if self._spool is not None:
                 closing.callback(self._spool.close)
@@ -82,7 +85,8 @@ class WorkerFleet:
             closing.push_async_callback(router.aclose)
             ingest = MediaIngest(self._settings.media, self._crew.preparer, spool=self._spool)
             closing.push_async_callback(ingest.aclose)
-            members = Members(router.fleet, self._crew.connect)
+            members = self._members = Members(router.fleet, self._crew.connect)
+            self._has_members.set()
             self._renewals = Renewals(
                 router.fleet,
                 members,
@@ -106,6 +110,12 @@ class WorkerFleet:
         """See `Renewable`; once opened."""
         assert self._renewals is not None, "the gateway begins after the fleet was opened"
         return await self._renewals.renew(name, alone=alone)
+
+    async def keep_announced(self, link: Link) -> None:
+        """See `Announcing`."""
+        await self._has_members.wait()
+        assert self._members is not None
+        await self._members.keep_announced(link)
 
     async def _keep(self, members: Members) -> None:
         async with asyncio.TaskGroup() as group:

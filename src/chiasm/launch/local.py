@@ -16,13 +16,13 @@ from chiasm.gateway.policy import policy_of
 from chiasm.gateway.state import Gateway, Ingest
 from chiasm.launch.backend import Backend
 from chiasm.launch.engine import Progress, start_worker
+from chiasm.launch.linking import linked
 from chiasm.launch.memory import settle
 from chiasm.launch.pooling import PoolingInProcess, wants_pooling
 from chiasm.launch.server import address_of, bind, serve_app
 from chiasm.launch.succession.handover import Handover, Inheritance, own_command
 from chiasm.launch.succession.keeper import become_keeper
 from chiasm.media.ingest import MediaIngest
-from chiasm.observability.logs import LOGGER
 from chiasm.observability.trace_export import TraceExporter
 from chiasm.protocol.fleet import Renewable
 from chiasm.protocol.worker import Worker
@@ -136,7 +136,7 @@ class LocalServer:
 
     async def serve(self, stop: asyncio.Event, on_ready: Callable[[], None]) -> None:
         """Serve until `stop` is set; drains, then closes everything. May be called once."""
-        async with self._backend.opened() as (worker, ingest):
+        async with linked(self._store, self._backend) as link, self._backend.opened() as (worker, ingest):
             app = create_app(
                 worker,
                 ingest,
@@ -144,14 +144,12 @@ class LocalServer:
                 self._settings.pooling,
                 policy_of(self._settings),
                 self._settings.adapters,
-                self._store,
+                link,
             )
             gateway = app.state.gateway
             gateway.renewable = self._backend if isinstance(self._backend, Renewable) else None
             await gateway.adapters.preload(self._settings.adapters)
-            await gateway.link.round()  # so that the first requests meet shared limits
-            linking = asyncio.create_task(gateway.link.run())
-            linking.add_done_callback(_report_fault)
+            await link.round()  # so that the first requests meet shared limits
             watching = asyncio.create_task(watch_keys_file(gateway.tenants, gateway.audit.record))
             exporting = asyncio.create_task(self._export_traces(gateway))
             try:
@@ -159,9 +157,7 @@ class LocalServer:
             finally:
                 watching.cancel()
                 exporting.cancel()
-                linking.cancel()
-                await asyncio.wait([exporting, linking])
-                await gateway.link.aclose()
+                await asyncio.wait([exporting])
                 gateway.audit.close()
 
     async def _serve(self, app: ASGIApp, gateway: Gateway, stop: asyncio.Event, on_ready: Callable[[], None]) -> None:
@@ -175,11 +171,6 @@ class LocalServer:
             gateway.tracing.exporter = self._traces
             self._traces.count = gateway.metrics.traced
             await self._traces.run()
-
-
-def _report_fault(task: "asyncio.Task[None]") -> None:
-    if not task.cancelled() and (fault := task.exception()) is not None:
-        LOGGER.critical("Nothing is shared with other gateways any more: restart the server", exc_info=fault)
 
 
 def _exporter(settings: ObservabilitySettings) -> TraceExporter | None:

@@ -5,10 +5,14 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from pathlib import Path
 
+import msgspec
+
 from chiasm.errors import ChiasmError
-from chiasm.launch.processes.folder import registered
+from chiasm.launch.processes.folder import host_id, registered
 from chiasm.protocol.worker import Worker
 from chiasm.routing.fleet import Fleet
+from chiasm.sharing.link import Link
+from chiasm.sharing.presence import SharedWorker
 
 logger = logging.getLogger(__name__)
 _RETRY_INTERVAL_S = 1.0
@@ -27,9 +31,14 @@ class Members:
         self._connect = connect
         self._behind: dict[str, list[str]] = {}  # the members that one name stands for, where they are several
         self._refusals: dict[str, str] = {}  # by address, of those that tried to join last
+        self._first_hand: dict[str, str] = {}  # names and addresses of those that were listed or have registered
+        self._hearsay: dict[str, str] = {}  # likewise, of those that other gateways told of
 
     async def join(self, name: str | None, address: str) -> None:
         """Connect to an address and take in who is there. Raises `ChiasmError`; then nobody has joined."""
+        await self._take_in(name, address)
+
+    async def _take_in(self, name: str | None, address: str) -> list[str]:
         found = await self._connect(name, address)
         joined: list[str] = []
         try:
@@ -44,6 +53,7 @@ class Members:
             raise
         if name is not None and joined != [name]:
             self._behind[name] = joined
+        return joined
 
     def behind(self, name: str) -> list[str]:
         """The members that a name stands for, whether or not they have joined."""
@@ -62,7 +72,7 @@ class Members:
         """Take in workers whose addresses are given, each as soon as it answers."""
         missing = list(dict.fromkeys(listed))
         while missing:
-            missing = [(name, address) for name, address in missing if not await self._joins(name, address)]
+            missing = [(name, address) for name, address in missing if not await self._is_in(name, address)]
             await asyncio.sleep(_RETRY_INTERVAL_S)
 
     async def keep_registered(self, folder: Path) -> None:
@@ -72,9 +82,10 @@ class Members:
             there = registered(folder)
             for name in [name for name in joined if name not in there]:
                 del joined[name]
+                self._first_hand.pop(name, None)
                 await self.leave(name)
             for name, address in there.items():
-                if name not in joined and await self._joins(name, address):
+                if name not in joined and await self._is_in(name, address):
                     joined[name] = address
             await asyncio.sleep(_RETRY_INTERVAL_S)
 
@@ -91,9 +102,49 @@ class Members:
                 await asyncio.to_thread(restart, name)
             await asyncio.sleep(_RETRY_INTERVAL_S)
 
-    async def _joins(self, name: str | None, address: str) -> bool:
+    async def keep_announced(self, link: Link) -> None:
+        """Tell other gateways of those that were listed or have registered here, and take in whom they tell of.
+
+        Whom nobody tells of any more leaves when it has been down for long: that a gateway is gone says nothing about
+        workers. A Unix socket is of use on its own host alone.
+        """
+        host, down_s = host_id(), dict[str, float]()
+        while True:
+            here = tuple(
+                SharedWorker(name=name, address=address, host=host if address.startswith("unix:") else "")
+                for name, address in self._first_hand.items()
+            )
+            link.presence = msgspec.structs.replace(link.presence, workers=here)
+            told = {one.name: one for one in link.workers if one.host in ("", host)}
+            for name, one in told.items():
+                if name not in self._first_hand and not self._has(name) and await self._joins(name, one.address):
+                    self._hearsay[name] = one.address
+            now_s = asyncio.get_running_loop().time()
+            untold = [name for name in self._hearsay if name not in told and name not in self._first_hand]
+            down_s = {name: down_s.get(name, now_s) for name in untold if self._is_down(name)}
+            for name in [name for name, began_s in down_s.items() if now_s - began_s > _SICK_S]:
+                del self._hearsay[name]
+                await self.leave(name)
+            await asyncio.sleep(_RETRY_INTERVAL_S)
+
+    def _has(self, name: str) -> bool:
+        return all(self._fleet.find(one) is not None for one in self.behind(name))
+
+    def _is_down(self, name: str) -> bool:
+        members = [self._fleet.find(one) for one in self.behind(name)]
+        return all(one is None or one.state == "down" for one in members)
+
+    async def _is_in(self, name: str | None, address: str) -> bool:
+        """Whether a worker that this gateway was told of at first hand belongs to the fleet, after a try at most."""
+        for known, its_address in self._hearsay.items():
+            if its_address == address and self._has(known):  # another gateway was quicker to tell
+                self._first_hand[known] = address
+                return True
+        return await self._joins(name, address, is_first_hand=True)
+
+    async def _joins(self, name: str | None, address: str, *, is_first_hand: bool = False) -> bool:
         try:
-            await self.join(name, address)
+            joined = await self._take_in(name, address)
         except ChiasmError as error:
             if self._refusals.get(address) != error.message:  # once, not at every try
                 hint = f". {error.hint}" if error.hint else ""
@@ -104,4 +155,9 @@ class Members:
                 del self._refusals[next(iter(self._refusals))]
             return False
         self._refusals.pop(address, None)
+        for one in joined:
+            if (member := self._fleet.find(one)) is not None:
+                member.is_shared = True
+        if is_first_hand:
+            self._first_hand[name or joined[0]] = address
         return True

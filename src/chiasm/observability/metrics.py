@@ -25,6 +25,7 @@ LEVELS = {
     "requests_queued": "Requests that wait for a running slot.",
     "ready": "1 while new requests are taken.",
     "gateways": "Gateways that share a store, this one too, when it last answered.",
+    "hints_learned": "What other gateways told of where contents are cached, of workers that this one knows, too.",
     "store_up": "1 while the store that gateways share answers, or none is shared.",
     "encoder_queue_seconds": "Predicted work of encoders not done yet, per ready encoder.",
     "prefill_queue_seconds": "Predicted work of prefill not done yet, per ready worker.",

@@ -4,6 +4,7 @@ from typing import Protocol, runtime_checkable
 
 import msgspec
 
+from chiasm.protocol.deletion import Deletion
 from chiasm.protocol.worker import Role, WorkerStats
 
 
@@ -63,6 +64,27 @@ class Renewable(Protocol):
             OverloadedError: Another one is being replaced.
             EngineStartError: The successor did not come up; it is started again, as after any other end.
         """
+        ...
+
+
+@runtime_checkable
+class Concerted(Protocol):
+    """A fleet that several gateways route to: what one of them learns or decides, the others can be told."""
+
+    def take_notes(self, max_notes: int) -> bytes | None:
+        """What was learned about contents since the last call, for `learn` of others; None for nothing."""
+        ...
+
+    def learn(self, notes: bytes) -> int:
+        """Remember what another gateway has learned; returns how much of it was of use."""
+        ...
+
+    def forget_known(self, deletion: Deletion) -> int:
+        """Forget where things are that a deletion covers, asking no worker; returns of how many that was known."""
+        ...
+
+    def drain(self, name: str, *, is_over: bool = False) -> bool:
+        """Give a worker no more work, or work again; returns whether there is one of this name."""
         ...
 
 

@@ -72,6 +72,10 @@ class Fleet:
         """Give a member no more work; what it has may finish. Raises `KeyError`."""
         self._members[name].state = "draining"
 
+    def resume(self, name: str) -> None:
+        """Give a member that was drained work again, once it is proven. Raises `KeyError`."""
+        self._members[name].resume()
+
     def check(self, name: str, info: WorkerInfo) -> None:
         """Compare a worker with the rest of the fleet. Raises `EngineStartError` for a stranger."""
         check_worker(name, info.version)

@@ -76,6 +76,7 @@ class Member:
         num_rests: Deletions for which it is at rest: others are given work meanwhile, where there are any.
         used_s: When it last did something for a request.
         waits: What `mark_down` ends.
+        is_shared: Whether other gateways may know it by the same name.
     """
 
     def __init__(
@@ -95,6 +96,7 @@ class Member:
         self.num_rests = 0
         self._clock = clock
         self.waits: set[Patience] = set()
+        self.is_shared = False
 
     @property
     def info(self) -> WorkerInfo:
@@ -127,6 +129,11 @@ class Member:
         if self.state != "draining":
             self.state, self.reason = "ready", ""
             self._on_ready(self.name)
+
+    def resume(self) -> None:
+        """Let it have work again, after a probe has succeeded, if it was to be drained."""
+        if self.state == "draining":
+            self.state = "starting"
 
     def mark_leaving(self) -> None:
         """Give it no more work until a probe succeeds; what it has may finish."""

@@ -23,6 +23,7 @@ from chiasm.protocol.worker import EncodeRequest, EncodeResponse, Role, WorkerIn
 from chiasm.routing.adapters import load_everywhere, unload_everywhere
 from chiasm.routing.clock import Clock, SystemClock
 from chiasm.routing.costs.model import CostModel
+from chiasm.routing.coverage.notes import ContentNotes
 from chiasm.routing.deletions import forget_everywhere
 from chiasm.routing.fan_out import FanOut
 from chiasm.routing.fleet import Fleet
@@ -61,6 +62,7 @@ class Router:
         costs = CostModel()
         self.fleet = Fleet(settings, clock)
         self.health = Health(self.fleet, settings, clock)
+        self.notes = ContentNotes(self.fleet.embeddings, self.fleet.prefixes, self._is_shared)
         self._info: WorkerInfo | None = None
         self._info_of: object = None
         self._parts = RouterParts(
@@ -136,10 +138,30 @@ class Router:
 
     async def forget(self, deletion: Deletion, timeout_s: float) -> tuple[Deleted, ...]:
         """See `Forgetful`. The first entry is the router's own; a member that fails has an entry with its error."""
-        num_known = self.fleet.embeddings.forget_all(deletion)
-        num_known += self.fleet.prefixes.forget_all(deletion, self._parts.clock.now_s())
+        num_known = self.forget_known(deletion)
         answers = await forget_everywhere(self.fleet, deletion, timeout_s)
         return (Deleted(worker=_NAME, num_known=num_known), *answers)
+
+    def forget_known(self, deletion: Deletion) -> int:
+        """See `Concerted`."""
+        self.notes.drop()
+        num_known = self.fleet.embeddings.forget_all(deletion)
+        return num_known + self.fleet.prefixes.forget_all(deletion, self._parts.clock.now_s())
+
+    def take_notes(self, max_notes: int) -> bytes | None:
+        """See `Concerted`."""
+        return self.notes.take(max_notes)
+
+    def learn(self, notes: bytes) -> int:
+        """See `Concerted`."""
+        return self.notes.learn(notes)
+
+    def drain(self, name: str, *, is_over: bool = False) -> bool:
+        """See `Concerted`."""
+        if self.fleet.find(name) is None:
+            return False
+        (self.fleet.resume if is_over else self.fleet.drain)(name)
+        return True
 
     async def memory(self, timeout_s: float) -> tuple[WorkerMemory, ...]:
         """See `Weighable`."""
@@ -162,6 +184,10 @@ class Router:
         await self._parts.generate.withdrawals.aclose()
         for member in self.fleet.members:
             await self.fleet.remove(member.name).aclose()
+
+    def _is_shared(self, name: str) -> bool:
+        member = self.fleet.find(name)
+        return member is not None and member.is_shared
 
     def _encoders(self, ladder: Ladder) -> list[WorkerView]:
         workers = self._parts.view().workers

@@ -9,13 +9,16 @@ from typing import Protocol, TypeVar
 
 from chiasm.observability.logs import LOGGER
 from chiasm.sharing.base import Store
-from chiasm.sharing.presence import Presence, decode_presence, encode_presence
+from chiasm.sharing.presence import Presence, SharedWorker, decode_presence, encode_presence
 
 INTERVAL_S = 0.25
 """Between rounds: how long what one gateway knows takes to the others, about."""
 TTL_S = 5.0
 """After which a gateway that says nothing is gone, and its permits with it."""
-DEADLINE_S = 0.25
+DEADLINE_S = 1.0
+"""Of a call, where no request waits for it."""
+HURRY_S = 0.25
+"""Of a call that a request waits for."""
 _FIRST_PAUSE_S = 0.25
 _LONGEST_PAUSE_S = 4.0
 
@@ -39,8 +42,9 @@ class Link:
 
     Attributes:
         presence: What is said of this gateway from the next round on.
-        others: The other gateways, as of the last round.
-        num_gateways: All of them, this one too, when the store last answered.
+        others: The other gateways that serve, as of the last round.
+        workers: Those that other gateways tell of, serving or not.
+        num_gateways: Those that serve, and this one, when the store last answered.
         is_up: Whether it answered last time. A store that is this gateway's own is always up.
         num_failures: Calls that it did not answer.
     """
@@ -49,10 +53,12 @@ class Link:
         self.store = store
         self.presence = Presence()
         self.others: Mapping[str, Presence] = {}
+        self.workers: tuple[SharedWorker, ...] = ()
         self.num_gateways = 1
         self.is_up = not store.is_shared
         self.num_failures = 0
         self._clock = clock
+        self._round = asyncio.Lock()
         self._participants: list[Participant] = []
         self._pause_s = 0.0
         self._retry_at_s = 0.0
@@ -77,11 +83,11 @@ class Link:
         """Let something take part in rounds, in the order in which they were added."""
         self._participants.append(participant)
 
-    async def call(self, ask: Callable[[Store], Awaitable[Answer]]) -> Answer:
+    async def call(self, ask: Callable[[Store], Awaitable[Answer]], *, is_urgent: bool = False) -> Answer:
         """Ask the store. Raises `ConnectionError`, at once while it is known to be gone."""
         if not self.is_up:
             raise ConnectionError("the store is gone")
-        return await self._call(ask)
+        return await self._call(ask, HURRY_S if is_urgent else DEADLINE_S)
 
     async def run(self) -> None:
         """Keep the link until cancelled."""
@@ -92,32 +98,34 @@ class Link:
 
     async def round(self) -> None:
         """Announce this gateway and let everything take part once. Never raises for a store that is gone."""
-        record = encode_presence(self.presence)
-        try:
-            records = await self._call(lambda store: store.announce(record, TTL_S))
-            self._found(records)
-            for participant in self._participants:
-                await participant.round()
-        except ConnectionError:
-            return
+        async with self._round:
+            record = encode_presence(self.presence)
+            try:
+                self._found(await self._call(lambda store: store.announce(record, TTL_S), DEADLINE_S))
+                for participant in self._participants:
+                    await participant.round()
+            except ConnectionError:
+                return
 
     async def aclose(self) -> None:
         """Say goodbye, if anybody listens, and close the store."""
         with suppress(ConnectionError):
             await self.call(lambda store: store.leave())
         with suppress(ConnectionError):
-            await self._call(lambda store: store.aclose())
+            await self._call(lambda store: store.aclose(), DEADLINE_S)
 
-    async def _call(self, ask: Callable[[Store], Awaitable[Answer]]) -> Answer:
+    async def _call(self, ask: Callable[[Store], Awaitable[Answer]], deadline_s: float) -> Answer:
         try:
-            async with asyncio.timeout(DEADLINE_S):
+            async with asyncio.timeout(deadline_s):
                 return await ask(self.store)
         except (TimeoutError, ConnectionError) as error:
             self._lose(error)
             raise ConnectionError("the store did not answer") from error
 
     def _found(self, records: Mapping[str, bytes]) -> None:
-        self.others = {name: decode_presence(record) for name, record in records.items() if name != self.name}
+        there = {name: decode_presence(record) for name, record in records.items() if name != self.name}
+        self.others = {name: one for name, one in there.items() if one.is_serving}
+        self.workers = tuple(worker for one in there.values() for worker in one.workers)
         self.num_gateways = len(self.others) + 1
         if not self.is_up or not self._was_told:
             self.is_up, self._was_told, self._pause_s = True, True, 0.0

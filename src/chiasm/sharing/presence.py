@@ -17,10 +17,12 @@ class Presence(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A gateway's announcement.
 
     Attributes:
+        is_serving: Whether it takes requests, and may therefore know anything.
         acts_at: Position of the last act that it has carried out.
         workers: Those that it knows at first hand, not from other gateways.
     """
 
+    is_serving: bool = False
     acts_at: str = FIRST
     workers: tuple[SharedWorker, ...] = ()
 

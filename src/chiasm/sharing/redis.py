@@ -27,7 +27,7 @@ Answer = TypeVar("Answer")
 class RedisStore:
     """See `Store`. Connections are made when they are needed, at most four, and none waits longer than `timeout_s`."""
 
-    def __init__(self, name: str, url: str, password: str = "", timeout_s: float = 0.25) -> None:
+    def __init__(self, name: str, url: str, password: str = "", timeout_s: float = 1.0) -> None:
         """Raises `InvalidSettingError` for another kind of URL; connects to nothing."""
         check_url(url)
         self.name = name

@@ -46,7 +46,7 @@ class Leases:
             for _ in range(2):  # who comes while others ask was not counted yet
                 task = self._asking.get(meter)
                 if task is None:
-                    task = self._asking[meter] = asyncio.create_task(self._ask((meter,)))
+                    task = self._asking[meter] = asyncio.create_task(self._ask((meter,), is_urgent=True))
                     task.add_done_callback(lambda _: self._asking.pop(meter, None))
                 await asyncio.wait([task])
                 if not meter.is_short(self._clock()):
@@ -76,18 +76,18 @@ class Leases:
         for meter in self._meters():
             meter.keep_part(1 / self._link.num_gateways, self._clock())
 
-    async def _ask(self, meters: Iterable[Meter]) -> None:
+    async def _ask(self, meters: Iterable[Meter], *, is_urgent: bool = False) -> None:
         """One call for rates, one for permits, where there is anything to ask; in order, since answers are states."""
         async with self._lock:
-            await self._ask_rates(meters)
-            await self._ask_permits(meters)
+            await self._ask_rates(meters, is_urgent=is_urgent)
+            await self._ask_permits(meters, is_urgent=is_urgent)
 
-    async def _ask_rates(self, meters: Iterable[Meter]) -> None:
+    async def _ask_rates(self, meters: Iterable[Meter], *, is_urgent: bool) -> None:
         asked = [(meter, *one) for meter in meters for one in meter.rate_asks(self._link.num_gateways)]
         if not asked:
             return
         try:
-            grants = await self._link.call(lambda store: store.draw([ask for _, _, ask in asked]))
+            grants = await self._link.call(lambda store: store.draw([ask for _, _, ask in asked]), is_urgent=is_urgent)
         except ConnectionError:
             for _, budget, ask in asked:
                 budget.fail(ask)
@@ -98,12 +98,12 @@ class Leases:
             if grant.wait_s and ask.wanted:
                 meter.be_quiet(grant.wait_s, now_s)
 
-    async def _ask_permits(self, meters: Iterable[Meter]) -> None:
+    async def _ask_permits(self, meters: Iterable[Meter], *, is_urgent: bool) -> None:
         asks = [(meter, ask) for meter in meters if (ask := meter.permit_ask(self._link.num_gateways)) is not None]
         if not asks:
             return
         try:
-            answers = await self._link.call(lambda store: store.hold([ask for _, ask in asks]))
+            answers = await self._link.call(lambda store: store.hold([ask for _, ask in asks]), is_urgent=is_urgent)
         except ConnectionError:
             return
         for (meter, ask), num_permits in zip(asks, answers, strict=True):

@@ -4,13 +4,14 @@ from prometheus_client import generate_latest
 
 from chiasm.gateway import create_app
 from chiasm.settings import GatewaySettings
+from chiasm.sharing.link import Link
 from chiasm.sharing.local import Hub, LocalStore
 from tests.asgi import Call
 from tests.fakes import FakeIngest, FakeWorker
 
 
 async def test_health_and_metrics_tell_of_the_store():
-    app = create_app(FakeWorker(), FakeIngest(), GatewaySettings(), store=LocalStore("a", Hub()))
+    app = create_app(FakeWorker(), FakeIngest(), GatewaySettings(), link=Link(LocalStore("a", Hub())))
     gateway = app.state.gateway
 
     async def health():

@@ -47,12 +47,14 @@ def links():
 
 async def test_gateways_see_each_other(links):
     a, b = links
-    a.presence = Presence(workers=(SharedWorker(name="w", address="http://h:1"),))
+    a.presence = Presence(is_serving=True, workers=(SharedWorker(name="w", address="http://h:1"),))
+    b.presence = Presence()
     assert a.is_degraded, "nothing is known before the store has answered"
     for link in (a, b, a):
         await link.round()
-    assert (a.num_gateways, b.num_gateways) == (2, 2)
+    assert (a.num_gateways, b.num_gateways) == (1, 2), "one that does not serve yet has no part of the limits"
     assert b.others == {"a": a.presence}
+    assert b.workers == a.presence.workers
     await a.aclose()
     await b.round()
     assert (b.num_gateways, b.others) == (1, {})

@@ -7,6 +7,7 @@ import pytest
 from chiasm.errors import RateLimitedError
 from chiasm.sharing.link import TTL_S, Link
 from chiasm.sharing.local import Hub, LocalStore
+from chiasm.sharing.presence import Presence
 from chiasm.tenancy.leases import Leases
 from chiasm.tenancy.limits import Limits, Meter
 
@@ -41,6 +42,7 @@ class Front:
     def __init__(self, name, hub, limits):
         self.clock = hub.clock
         self.link = Link(Fragile(name, hub), self.clock)
+        self.link.presence = Presence(is_serving=True)
         self.meter = Meter("t", limits, self.clock())
         self.leases = Leases(self.link, lambda: [self.meter], self.clock)
         self.link.add(self.leases)

@@ -13,6 +13,7 @@ from chiasm.observability.logs import LOGGER
 from chiasm.protocol.deletion import Deleted, Deletion, Forgetful
 from chiasm.protocol.openai.errors import error_body, status_of
 from chiasm.protocol.openai.models import ErrorDetail
+from chiasm.sharing.acts import DeletionAct
 
 ADMIN_PREFIX = "/admin/"
 _SHA256 = re.compile(r"[0-9a-f]{64}")
@@ -23,12 +24,14 @@ class DeletionReport(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     """What a deletion came to.
 
     Attributes:
-        complete: Whether every worker has answered. What is pending then goes by itself, with the requests that use it.
+        complete: Whether every worker and gateway has answered. What is pending then goes by itself, with the requests
+            that use it.
         workers: What each of them has deleted; those with an `error` have not said that they did.
         num_spooled: Files with the medium's bytes that requests under way still need; they go with them.
         num_aliases: Callers' names for the medium, or the tenant's names for media, that mean nothing any more.
         num_receipts: The tenant's, that are gone. Receipts name media by a hash whose secret the gateway alone has.
         num_downloads: Kept downloads of the medium, or of the tenant, that are gone.
+        gateways: The others over the same fleet, where there are: those with an `error` have not said that they did.
         error: There when not complete.
     """
 
@@ -38,6 +41,7 @@ class DeletionReport(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     num_aliases: int
     num_receipts: int
     num_downloads: int
+    gateways: tuple[Deleted, ...] = ()
     error: ErrorDetail | msgspec.UnsetType = msgspec.UNSET
 
 
@@ -65,7 +69,7 @@ class AdminRoutes:
             num_receipts=0,
             num_downloads=self._gateway.ingest.forget(identity=identity),
         )
-        return await self._delete(Deletion(identity=identity), here)
+        return await self._delete(DeletionAct(Deletion(identity=identity)), here)
 
     async def tenant(self, request: Request) -> Response:
         """`DELETE /admin/tenants/{tenant}/cache`: all that its requests have left."""
@@ -80,20 +84,22 @@ class AdminRoutes:
             num_receipts=gateway.receipts.forget_tenant(tenant),
             num_downloads=gateway.ingest.forget(tenant=tenant),
         )
-        return await self._delete(deletion, here)
+        return await self._delete(DeletionAct(deletion, tenant), here)
 
-    async def _delete(self, deletion: Deletion, here: DeletionReport) -> Response:
-        """Delete from the workers; `here` says what the gateway itself has deleted."""
+    async def _delete(self, act: DeletionAct, here: DeletionReport) -> Response:
+        """Delete from the workers and other gateways; `here` says what the gateway itself has deleted."""
         worker = self._gateway.worker
         if not isinstance(worker, Forgetful):
             raise UnsupportedFeatureError("This engine's caches cannot be deleted from")
-        deleted = await worker.forget(deletion, _TIMEOUT_S)
-        report = msgspec.structs.replace(here, complete=not any(one.error for one in deleted), workers=deleted)
+        deleted = await worker.forget(act.deletion, _TIMEOUT_S)
+        gateways = await self._gateway.peers.tell(act)
+        silent = [one.worker for one in (*deleted, *gateways) if one.error]
+        report = msgspec.structs.replace(here, complete=not silent, workers=deleted, gateways=gateways)
         LOGGER.info("Deletion by an operator: %s", "complete" if report.complete else "incomplete")
         if report.complete:
             return json_response(report)
-        silent = ", ".join(one.worker for one in deleted if one.error)
         error = DeletionIncompleteError(
-            f"Not every worker said that it has deleted: {silent}", hint="Repeat this when they answer again"
+            f"Not every worker and gateway said that it has deleted: {', '.join(silent)}",
+            hint="Repeat this when they answer again",
         )
         return json_response(msgspec.structs.replace(report, error=error_body(error).error), status_of(error))

@@ -7,7 +7,9 @@ from starlette.responses import Response
 from chiasm.errors import InvalidRequestError, UnsupportedFeatureError
 from chiasm.gateway.routes.json_response import json_response
 from chiasm.gateway.state import Gateway
+from chiasm.protocol.deletion import Deleted
 from chiasm.protocol.fleet import Renewable, Replaceable, WorkerProcessState
+from chiasm.sharing.acts import DrainAct
 
 _SAID = {None: False, "false": False, "true": True}
 
@@ -16,6 +18,14 @@ class ProcessList(msgspec.Struct, frozen=True, kw_only=True):
     """Body of `GET /admin/workers`."""
 
     workers: tuple[WorkerProcessState, ...]
+
+
+class DrainReport(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of a drain. Of `gateways`, those with an `error` have not said that they know."""
+
+    worker: str
+    is_draining: bool
+    gateways: tuple[Deleted, ...]
 
 
 class ProcessRoutes:
@@ -35,6 +45,14 @@ class ProcessRoutes:
         if said not in _SAID:
             raise InvalidRequestError("alone is 'true' or 'false'")
         return json_response(await self._renewable().renew(request.path_params["name"], alone=_SAID[said]))
+
+    async def drain(self, request: Request) -> Response:
+        """`POST /admin/workers/{name}/drain`: at all gateways, no more work for it; `DELETE`: work again."""
+        name, is_over = request.path_params["name"], request.method == "DELETE"
+        if not self._gateway.peers.drain(name, is_over=is_over):
+            raise InvalidRequestError(f"'{name}' is no worker of this fleet", hint="GET /debug/state names them")
+        gateways = await self._gateway.peers.tell(DrainAct(name, is_over=is_over))
+        return json_response(DrainReport(worker=name, is_draining=not is_over, gateways=gateways))
 
     async def gateway(self, request: Request) -> Response:
         """`GET /admin/gateway`: the process that serves, and whether its successor starts."""

@@ -1,6 +1,7 @@
 """Folders for workers' sockets: one of a server's own, or one in which workers started by hand register."""
 
 import shutil
+import socket
 import stat
 import tempfile
 from collections.abc import Iterator
@@ -42,6 +43,15 @@ def watched_folder(path: str) -> Path:
             f"routing.directory {folder} is not safe: others may write to it", hint=f"chmod 700 {folder}, as its owner"
         )
     return folder
+
+
+def host_id() -> str:
+    """What processes that can reach each other's Unix sockets agree on: the kernel's start, and its host name."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
+    except OSError:
+        boot = ""
+    return f"{boot}:{socket.gethostname()}"
 
 
 def registered(folder: Path) -> dict[str, str]:

@@ -1,14 +1,16 @@
 """Where embeddings are."""
 
-from collections.abc import Callable
 from math import inf
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from chiasm.cache.label import CacheLabel, Deletions
 from chiasm.protocol.deletion import Deletion
 from chiasm.protocol.media import EmbeddingHandle
 from chiasm.routing.clock import Clock
 from chiasm.routing.lru import Lru
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 _MAX_MARGIN_S = 5.0
 _MARGIN_SHARE = 0.1

@@ -1,0 +1,37 @@
+"""Keeping a gateway's link to others, from before it serves to after it has."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from chiasm.launch.backend import Announcing, Backend
+from chiasm.observability.logs import LOGGER
+from chiasm.sharing.base import Store
+from chiasm.sharing.link import Link
+
+
+@asynccontextmanager
+async def linked(store: Store, backend: Backend) -> AsyncIterator[Link]:
+    """Run a link to the store inside the block; workers may join by it before the backend is opened."""
+    link = Link(store)
+    await link.round()
+    keeping = asyncio.create_task(_keep(link, backend))
+    keeping.add_done_callback(_report_fault)
+    try:
+        yield link
+    finally:
+        keeping.cancel()
+        await asyncio.wait([keeping])
+        await link.aclose()
+
+
+async def _keep(link: Link, backend: Backend) -> None:
+    async with asyncio.TaskGroup() as group:
+        group.create_task(link.run())
+        if link.is_shared and isinstance(backend, Announcing):
+            group.create_task(backend.keep_announced(link))
+
+
+def _report_fault(task: "asyncio.Task[None]") -> None:
+    if not task.cancelled() and (fault := task.exception()) is not None:
+        LOGGER.critical("Nothing is shared with other gateways any more: restart the server", exc_info=fault)

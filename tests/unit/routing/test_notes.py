@@ -1,0 +1,119 @@
+"""What one router learns about contents is known to another one, and only what is of use to it."""
+
+import msgspec
+import pytest
+
+from chiasm.protocol.deletion import Deletion
+from chiasm.routing.coverage.notes import _MAX_PENDING
+from chiasm.routing.coverage.prefixes import prefixes_of
+from tests.unit.routing.fleets import Fleet, outcome_of
+from tests.unit.routing.scripted import ALL, ask, picture
+from tests.unit.routing.virtual_time import run
+
+SALT = "ours"
+
+
+def two(shared=("w0", "w1"), **settings):
+    """Two gateways' routers over workers of the same names."""
+    fleets = [Fleet("auto", {"w0": ALL, "w1": ALL}, **settings) for _ in range(2)]
+    for fleet in fleets:
+        for name in shared:
+            fleet.member(name).is_shared = True
+    return fleets
+
+
+def tell(source, target):
+    notes = source.router.take_notes(1000)
+    return 0 if notes is None else target.router.learn(notes)
+
+
+def test_the_second_question_about_a_picture_goes_to_the_same_worker():
+    async def ask_two_gateways():
+        first, second = two(policy="content")
+        for number in range(4):
+            item = picture(f"p{number}")
+            one = await outcome_of(first, ask("what is this", item, request_id=f"r{number}", cache_salt=SALT))
+            assert tell(first, second) > 0
+            other = await outcome_of(second, ask("and what color has it", item, request_id=f"s{number}", cache_salt=SALT))
+            assert other.route.attempts[-1].worker == one.route.attempts[-1].worker
+        assert second.router.stats().totals["encodes_avoided_prefix"] == 4
+        assert tell(second, second) > 0, "it has news of its own"
+        assert tell(second, first) == 0, "what was learned from others is not told again"
+
+    run(ask_two_gateways())
+
+
+def test_offers_of_encoders_are_known_to_others():
+    async def offer():
+        fleets = [Fleet("e-pd") for _ in range(2)]
+        for fleet in fleets:
+            for member in fleet.router.fleet.members:
+                member.is_shared = True
+        await outcome_of(fleets[0], ask("what", picture("a"), cache_salt=SALT))
+        assert tell(*fleets) > 0
+        indexes = [fleet.router.fleet.embeddings for fleet in fleets]
+        identity = picture("a").identity
+        assert indexes[1].handle(identity, SALT) == indexes[0].handle(identity, SALT) is not None
+        assert indexes[1].holders(identity, SALT) == indexes[0].holders(identity, SALT)
+        assert indexes[1].handle(identity, "") is None, "under its own salt alone"
+
+    run(offer())
+
+
+def test_workers_of_one_gateway_alone_are_no_news():
+    async def serve():
+        first, second = two(shared=("w0",))
+        for name in ("w0", "w1"):
+            first.router.fleet.prefixes.served(prefixes_of(ask("what is this", picture("a"))), name)
+        assert tell(first, second) == 1
+        second.member("w0").is_shared = False
+        first.router.fleet.prefixes.served(prefixes_of(ask("what is this", picture("a"))), "w0")
+        assert tell(first, second) == 0, "nor are they believed"
+
+    run(serve())
+
+
+def test_what_is_not_fetched_is_bounded_and_a_deletion_drops_it():
+    async def serve():
+        first, _ = two()
+        embeddings = first.router.fleet.embeddings
+        for number in range(_MAX_PENDING + 10):
+            embeddings.held(f"{number:064x}", "w0", SALT)
+        assert len(msgspec.msgpack.decode(first.router.take_notes(2 * _MAX_PENDING))) == _MAX_PENDING
+        embeddings.held("ab" * 32, "w0", SALT)
+        assert first.router.forget_known(Deletion(cache_salt=SALT)) > 0
+        assert first.router.take_notes(10) is None
+
+    run(serve())
+
+
+def test_long_prompts_are_told_in_few_words():
+    async def serve():
+        first, _ = two()
+        prefixes = prefixes_of(ask("word " * 50_000, *(picture(f"p{number}") for number in range(40))))
+        first.router.fleet.prefixes.served(prefixes, "w0")
+        assert len(first.router.take_notes(10)) < 40_000
+
+    run(serve())
+
+
+@pytest.mark.parametrize("notes", [b"", b"\x91\x91", b"nonsense", b"\x91" * 5000, b"\x91\x81\xa4type\xa4held"])
+def test_notes_that_cannot_be_understood_say_nothing(notes):
+    async def learn():
+        assert two()[0].router.learn(notes) == 0
+
+    run(learn())
+
+
+def test_a_worker_is_drained_and_gets_work_again_when_it_is_proven():
+    async def drain():
+        fleet, _ = two()
+        assert fleet.router.drain("w0")
+        assert fleet.member("w0").state == "draining"
+        assert fleet.router.drain("w0", is_over=True)
+        assert fleet.member("w0").state == "starting"
+        assert not fleet.router.drain("nobody")
+        fleet.router.drain("w1", is_over=True)
+        assert fleet.member("w1").state == "ready", "it was not drained"
+
+    run(drain())
