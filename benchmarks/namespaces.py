@@ -1,4 +1,4 @@
-"""A network namespace joined to this one by a wire of its own, which can be slow, lossy or cut. Needs root and iproute2.
+"""A network namespace joined to this one by a wire of its own: slow, lossy, or cut. Needs root and iproute2.
 
 The wire is two TUN devices and a thread that carries packets between them: kernels without netem can have it, too.
 """

@@ -9,6 +9,7 @@ import sys
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 
+import aiohttp
 import pytest
 
 from benchmarks.namespaces import Namespace, why_not
@@ -70,7 +71,7 @@ class Fleet:
 
     async def states(self):
         """The states of the members."""
-        async with self.client._session.get(f"{self.address}/debug/state") as answer:
+        async with aiohttp.ClientSession() as http, http.get(f"{self.address}/debug/state") as answer:
             return [one["state"] for one in (await answer.json())["fleet"]["members"]]
 
     async def until_healed(self):
@@ -109,9 +110,9 @@ def brief(number):
 
 
 async def test_delay_loss_and_a_partition_change_no_answer_and_no_request_hangs():
-    async with process(chiasm("serve", "--port", "0", "--json", "--set", "engine.threads=1")) as alone:
-        async with Client(alone["address"]) as client:
-            right = await tokens_of(client, [*QUESTIONS, *map(brief, range(6))])
+    alone = chiasm("serve", "--port", "0", "--json", "--set", "engine.threads=1")
+    async with process(alone) as ready, Client(ready["address"]) as client:
+        right = await tokens_of(client, [*QUESTIONS, *map(brief, range(6))])
     async with fleet() as running:
         wire = running.namespace.wire
         wire.delay_s, wire.loss = 0.020, 0.01
