@@ -1,7 +1,14 @@
 """The simulator against a grid that was measured: calibrated on micro-runs alone, it predicts every cell.
 
-What is tolerated stands in `simulator_grid.json`, written before the first run. `chiasm bench grid` leaves
-`runs.jsonl`; `chiasm profile` makes the calibration. Requests come in the simulation at the times at which they came.
+What is tolerated stands in `simulator_grid.json`, written before the first run. Cells that had been seen when the model
+was last changed stand in `simulator_grid_seen.json`, and are judged apart from the others. Two steps, which may be one
+command; the first one needs a machine that has nothing else to do:
+
+    python -m benchmarks simulator_grid --grid benchmarks/grids/two_workers.toml --calibrate costs.json
+    python -m benchmarks simulator_grid runs.jsonl --calibration costs.json
+
+The first runs micro-measurements alone (`simulator_grid_calibration`). The second predicts what `chiasm bench grid` has
+left in `runs.jsonl`: requests come in the simulation at the times at which they came.
 """
 
 import argparse
@@ -15,18 +22,20 @@ import msgspec
 import numpy as np
 
 from benchmarks.machine import describe
+from benchmarks.simulator_grid_calibration import combined, measure
 from chiasm.bench.grid.cells import Cell
 from chiasm.bench.grid.journal import Begin, Line, Run, whole_runs
 from chiasm.bench.grid.results import against
-from chiasm.bench.grid.spec import GridSpec
-from chiasm.simulator.calibration import Calibration, load_calibration
-from chiasm.simulator.cluster import Cluster
+from chiasm.bench.grid.spec import GridSpec, read_grid
+from chiasm.simulator.calibration import Calibration, load_calibration, save_calibration
+from chiasm.simulator.cluster import Cluster, on_one_host
 from chiasm.simulator.fleets import fleet_named
 from chiasm.simulator.record import Record
 from chiasm.simulator.run import simulate
 from chiasm.simulator.traffic import Picture, Request, RequestClass, Traffic
 
 TOLERANCES = Path(__file__).with_suffix(".json")
+SEEN = Path(__file__).with_name("simulator_grid_seen.json")
 FLEETS = {"agg": "agg:2", "auto": "auto:2", "e-pd": "e-pd:1,1", "e-p-d": "e-p-d:1,1,1"}
 TEMPLATE_TOKENS = 8
 """Of a prompt, besides its text and pictures."""
@@ -169,28 +178,62 @@ def judged(cells: Sequence[Mapping[str, Any]], rules: Mapping[str, Any]) -> dict
     return verdict
 
 
+def split(spec: GridSpec, cells: Sequence[Mapping[str, Any]]) -> dict[str, list[Mapping[str, Any]]]:
+    """Cells that were seen before the model was last changed, and those that were not."""
+    seen = set(json.loads(SEEN.read_bytes()).get(spec.title, ()))
+    return {
+        "seen": [one for one in cells if one["cell"] in seen],
+        "unseen": [one for one in cells if one["cell"] not in seen],
+    }
+
+
+def fleets_of(spec: GridSpec, changed: Sequence[str]) -> dict[str, Cluster]:
+    """A grid's topologies, all on one host; `changed` are NAME=FLEET."""
+    named = FLEETS | dict(one.split("=", 1) for one in changed)
+    return {name: on_one_host(fleet_named(named[name])) for name in spec.names if name in named}
+
+
+def calibrate(spec: GridSpec, path: Path, num_repeats: int) -> None:
+    """Measure, and write the calibration and beside it how well it fits."""
+    profiles = measure(spec, num_repeats)
+    save_calibration(combined(profiles), path)
+    details = msgspec.json.format(msgspec.json.encode({"machine": describe(), "profiles": profiles}))
+    path.with_suffix(".profiles.json").write_bytes(details + b"\n")
+    print(f"Written to {path}")
+
+
+def hold(spec: GridSpec, runs: Sequence[Run], costs: Calibration, changed: Sequence[str]) -> dict[str, Any]:
+    """Predict, cell by cell, and judge."""
+    fleets = fleets_of(spec, changed)
+    cells = []
+    for one in compared(spec, runs, fleets, dict.fromkeys(fleets, costs)):
+        cells.append(one)
+        kind = next(name for name, some in split(spec, [one]).items() if some)
+        errors_of = {name: f"{found['mean_ttft']:+.0%} TTFT" for name, found in one["errors"].items()}
+        print(f"{kind:6}", one["cell"], errors_of, flush=True)
+    rules = json.loads(TOLERANCES.read_bytes())
+    verdicts = {name: judged(some, rules) | {"cells": len(some)} for name, some in split(spec, cells).items() if some}
+    print(json.dumps(verdicts, indent=1))
+    return {"benchmark": "simulator_grid", "machine": describe(), "rules": rules, "verdicts": verdicts, "cells": cells}
+
+
 def main(arguments: list[str]) -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks simulator_grid", description=__doc__)
-    parser.add_argument("runs", type=Path, help="runs.jsonl of a grid")
-    parser.add_argument("--calibration", type=Path, required=True, help="of `chiasm profile`")
-    parser.add_argument("--apart", type=Path, help="the same of a server with encoders apart; default: the first")
+    parser.add_argument("runs", type=Path, nargs="?", help="runs.jsonl of a grid; none: calibrate only")
+    parser.add_argument("--grid", type=Path, help="the grid's file, to calibrate for one that was not measured yet")
+    costs = parser.add_mutually_exclusive_group(required=True)
+    costs.add_argument("--calibrate", type=Path, help="start the grid's servers, measure, and write a calibration here")
+    costs.add_argument("--calibration", type=Path, help="one that was written so, or by `chiasm profile`")
+    parser.add_argument("--repeats", type=int, default=5, help="times that each size is asked, to calibrate")
     parser.add_argument("--fleet", action="append", default=[], help="NAME=FLEET of a topology, as in e-pd=e-pd:1,2")
     parser.add_argument("--output", type=Path, help="write the comparison as JSON")
     options = parser.parse_args(arguments)
-    spec, runs = read_runs(options.runs)
-    named = FLEETS | dict(one.split("=", 1) for one in options.fleet)
-    fleets = {name: fleet_named(named[name]) for name in spec.names if name in named}
-    whole = load_calibration(options.calibration)
-    apart = load_calibration(options.apart) if options.apart is not None else whole
-    costs = {name: apart if name.startswith("e-") else whole for name in fleets}
-    cells = []
-    for one in compared(spec, runs, fleets, costs):
-        cells.append(one)
-        print(
-            one["cell"], {name: f"{found['mean_ttft']:+.0%} TTFT" for name, found in one["errors"].items()}, flush=True
-        )
-    rules = json.loads(TOLERANCES.read_bytes())
-    found = {"benchmark": "simulator_grid", "machine": describe(), "rules": rules, "verdict": judged(cells, rules)}
-    print(json.dumps(found["verdict"], indent=1))
-    if options.output is not None:
-        options.output.write_text(json.dumps(found | {"cells": cells}, indent=1) + "\n")
+    if options.runs is None and (options.grid is None or options.calibrate is None):
+        parser.error("without a grid's runs, --grid and --calibrate are needed")
+    spec, runs = (read_grid(options.grid), []) if options.runs is None else read_runs(options.runs)
+    if options.calibrate is not None:
+        calibrate(spec, options.calibrate, options.repeats)
+    if runs:
+        found = hold(spec, runs, load_calibration(options.calibrate or options.calibration), options.fleet)
+        if options.output is not None:
+            options.output.write_text(json.dumps(found, indent=1) + "\n")

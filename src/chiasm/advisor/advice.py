@@ -12,6 +12,7 @@ from chiasm.advisor.question import Question
 from chiasm.advisor.reasons import reasons
 from chiasm.advisor.stages import StageTimes, average
 from chiasm.simulator.calibration import Calibration
+from chiasm.simulator.cluster import on_one_host
 
 SIMULATOR_ERROR = 0.05
 """Of a ratio between two fleets: root mean square over published end-to-end gains that no fit had seen, see
@@ -53,10 +54,11 @@ def advise(question: Question, costs: Calibration, on_run: Callable[[str], None]
     """Think it through. `on_run` hears of every simulation that begins.
 
     Raises:
-        InvalidSettingError: A fleet lacks a stage; with fleets of our own making that does not happen.
+        InvalidSettingError: The fleets are to be on one host, and the costs do not say what that comes to.
     """
     traffic, aim = question.traffic, question.aim
     fleets = candidates(question.num_devices, traffic.classes, costs)
+    fleets = [on_one_host(one) for one in fleets] if question.is_one_host else fleets
     trials = evaluate(
         fleets,
         traffic,

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from chiasm.advisor.stages import StageTimes, average
-from chiasm.simulator.calibration import Calibration, Interference
+from chiasm.simulator.calibration import Calibration, Interference, Sharing
 from chiasm.simulator.cluster import Cluster
 from chiasm.simulator.traffic import RequestClass
 
@@ -19,6 +19,7 @@ class Shape(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         is_shared: Whether encoders and engines are on the same devices.
+        is_one_host: Whether all of it, the gateway and the client share one host's cores.
         kv_tokens: Room for contexts of the smallest engine; 0 takes the calibration's.
     """
 
@@ -28,6 +29,7 @@ class Shape(msgspec.Struct, frozen=True, kw_only=True):
     prefills: int = 0
     decodes: int = 0
     is_shared: bool = False
+    is_one_host: bool = False
     kv_tokens: int = 0
 
 
@@ -50,6 +52,7 @@ def shape_of(cluster: Cluster) -> Shape:
         prefills=sum(one == {"prefill"} for one in roles),
         decodes=sum(one == {"decode"} for one in roles),
         is_shared=any(one.device in apart for one in cluster.workers if set(one.roles) != {"encode"}),
+        is_one_host=cluster.is_one_host,
         kv_tokens=min((one.kv_tokens for one in cluster.workers if "decode" in one.roles), default=0),
     )
 
@@ -80,6 +83,10 @@ def _loads(
     beside = costs.interference if costs.interference is not None else Interference()
     resident = beside.resident if shape.is_shared else 0.0
     decode_s = work.decode * _per_generation(classes, costs, shape.kv_tokens or costs.kv_tokens) * (1.0 + resident)
+    if shape.is_one_host and costs.sharing is not None:
+        batch = batch_of(classes, costs, shape.kv_tokens or costs.kv_tokens)
+        steps = decode_s / (1.0 + resident) * costs.step_cores(batch, costs.step_s(batch))
+        yield "cores", 1, _cpu_s(work, costs.sharing, is_apart=not shape.whole, steps_s=steps) / costs.sharing.num_cores
     if shape.whole:
         yield "media", shape.whole * costs.media_threads, work.media * (1.0 + beside.media_by_engine)
         yield "engine", shape.whole, work.encode + work.prefill + decode_s * (1.0 + beside.engine_by_media)
@@ -93,6 +100,12 @@ def _loads(
     else:
         yield "prefill", shape.prefills, work.prefill * tax
         yield "decode", shape.decodes, decode_s
+
+
+def _cpu_s(work: StageTimes, sharing: Sharing, *, is_apart: bool, steps_s: float) -> float:
+    """CPU seconds of a request."""
+    found = work.request * sharing.request + work.media * sharing.media + work.encode * sharing.encode
+    return found + work.prefill * sharing.prefill + steps_s + (work.transfer * sharing.transfer if is_apart else 0.0)
 
 
 def _per_generation(classes: Sequence[RequestClass], costs: Calibration, kv_tokens: int) -> float:

@@ -14,6 +14,7 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         trace: Requests as they came; `traffic` is then what is like them, and asked about changes.
         num_seeds: Simulations of each fleet, each with other requests.
+        is_one_host: Whether all workers, the gateway and the client share one host's cores, as the profile saw it.
         tries_changes: Whether to look for changes that would change the answer, which takes most of the time.
     """
 
@@ -23,4 +24,5 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     aim: Aim = "ttft"
     objective: Objective = Objective()
     num_seeds: int = 4
+    is_one_host: bool = False
     tries_changes: bool = True

@@ -36,7 +36,7 @@ def stage_times(kind: RequestClass, costs: Calibration) -> StageTimes:
     return StageTimes(
         request=costs.request.at(1),
         media=num_new * costs.media.at(kind.num_pixels),
-        encode=num_new * costs.encode.at(kind.visual_tokens),
+        encode=num_new * costs.encode_s([kind.visual_tokens]),
         transfer=costs.transfer.at(num_new * kind.visual_tokens) if num_new else 0.0,
         prefill=(num_steps - 1) * costs.prefill.fixed_s + costs.prefill_s(round(num_tokens)),
         decode=(kind.output_tokens - 1) * costs.step_s(1, context),

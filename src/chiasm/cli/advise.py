@@ -13,6 +13,7 @@ from chiasm.cli.workload import (
     CalibrationFile,
     Images,
     NumRequests,
+    OneHost,
     OutputTokens,
     Pixels,
     Rate,
@@ -70,6 +71,7 @@ def advise(  # noqa: PLR0913 - one parameter is one option
     repeat_share: RepeatShare = 0.0,
     requests: NumRequests = 1000,
     seed: Seed = 0,
+    one_host: OneHost = False,
     slo_ttft_ms: SloTtft = None,
     slo_tpot_ms: SloTpot = None,
     quick: Annotated[
@@ -117,6 +119,7 @@ def advise(  # noqa: PLR0913 - one parameter is one option
         trace=seen,
         aim=aim.value if aim is not None else ("goodput" if has_slo else "ttft"),
         objective=objective_of(slo_ttft_ms, slo_tpot_ms),
+        is_one_host=one_host,
         tries_changes=not quick,
     )
     advice = _advice(question, calibration_of(calibration))

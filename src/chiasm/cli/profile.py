@@ -30,8 +30,9 @@ def profile(  # noqa: PLR0913 - one parameter is one option
 ) -> None:
     """Measure what stages cost on a running server, in a minute or a few, and write it to a file.
 
-    The server should have nothing else to do. What a transfer costs is only seen where encoders are apart: profile a
-    server with --topology e-pd for that, on cores or devices like those to be planned for.
+    The server should have nothing else to do. On its own machine, what work takes of the cores is measured
+    too. Work of one worker is best seen where there is only one; what a transfer costs is only seen where encoders are
+    apart: profile a server with --topology e-pd for that, on cores or devices like those to be planned for.
 
     Try:
 
@@ -56,6 +57,7 @@ def profile(  # noqa: PLR0913 - one parameter is one option
 async def _profiled(server: str, api_key: str | None, repeats: int, limits: dict[str, int]) -> "Profile":
     """Run; on a terminal, says on standard error how far it is."""
     from chiasm.advisor.profile.asking import Asking
+    from chiasm.advisor.profile.processes import processes_of
     from chiasm.advisor.profile.runs import Runs, profile_of
     from chiasm.bench.target import parse_target
 
@@ -67,7 +69,7 @@ async def _profiled(server: str, api_key: str | None, repeats: int, limits: dict
             def on_run(what: str, num_done: int, num_all: int) -> None:
                 bar.update(task, description=what, completed=num_done, total=num_all)
 
-            runs = Runs(asking, repeats, on_run)
+            runs = Runs(asking, repeats, on_run, processes_of(target))
             await runs.run()
     return profile_of(runs, f"chiasm profile, {repeats} repeats", **limits)
 
@@ -100,9 +102,36 @@ def _print_beside(found: "Profile", console: "Console") -> None:
         "prefill_by_encoder": "prompts beside an encoder",
         "encode_by_engine": "encoding beside steps",
     }
-    for name, values in found.beside.rounds.items():
+    for name in found.beside.rounds:
         if name in what:
-            least, most = min(values), max(values)
-            taken = getattr(found.beside.interference, name)
-            console.print(f"{what[name]}: {taken:.0%} slower (rounds: {least:.0%} to {most:.0%})")
-    console.print(f"A batch of pictures gives way to texts in {found.beside.encode_parts} parts.")
+            seen = found.beside.slowdown(name)
+            interval = f"95 % interval: {seen.low:.0%} to {seen.high:.0%}"
+            said = f"{max(seen.taken, 0.0):.0%} slower ({interval})"
+            console.print(
+                f"{what[name]}: {said if seen.is_measurable else f'not measurable, taken as none ({interval})'}"
+            )
+    if found.beside.num_workers > 1:
+        console.print(
+            f"Work beside steps was not measured: {found.beside.num_workers} workers answered. Profile a server with "
+            "one (--workers 1) for it."
+        )
+    elif "encode_parts" in found.beside.rounds:
+        console.print(f"A batch of pictures gives way to texts in {found.beside.encode_parts} parts.")
+    _print_sharing(found, console)
+
+
+def _print_sharing(found: "Profile", console: "Console") -> None:
+    sharing = found.calibration.sharing
+    if sharing is None:
+        console.print("The server's processes are not to be seen from here: what they take of its cores is not known.")
+        return
+    request_s, step_s = found.calibration.request.fixed_s, found.calibration.step.at(1)
+    console.print(
+        f"On {sharing.num_cores:.0f} cores: {', '.join(sharing.processes)}. In use during a request's own "
+        f"{1e3 * request_s:.1f} ms: {sharing.request:.2f}; encoding: {sharing.encode:.2f}; prompts: "
+        f"{sharing.prefill:.2f}; a step of one answer: {sharing.step_cpu.at(1) / step_s if step_s else 0.0:.2f}."
+    )
+    if found.contention:
+        least, most = min(found.contention), max(found.contention)
+        taken = f"{sharing.contention:.0%} slower, runs: {least:.0%} to {most:.0%}"
+        console.print(f"Steps beside those of another worker, besides what sharing cores explains: {taken}")

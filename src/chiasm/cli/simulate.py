@@ -14,6 +14,7 @@ from chiasm.cli.workload import (
     CalibrationFile,
     Images,
     NumRequests,
+    OneHost,
     OutputTokens,
     Pixels,
     Rate,
@@ -75,6 +76,7 @@ def simulate(  # noqa: PLR0913 - one parameter is one option
     repeat_share: RepeatShare = 0.0,
     requests: NumRequests = 2000,
     seed: Seed = 0,
+    one_host: OneHost = False,
     slo_ttft_ms: SloTtft = None,
     slo_tpot_ms: SloTpot = None,
     mean_up: Annotated[
@@ -111,6 +113,7 @@ def simulate(  # noqa: PLR0913 - one parameter is one option
 
       chiasm simulate --calibration costs.json --fleet agg:4 --trace trace.jsonl --speed 2
     """
+    from chiasm.simulator.cluster import on_one_host
     from chiasm.simulator.compare import compare
     from chiasm.simulator.fleets import fleet_named
     from chiasm.simulator.timeline import Timeline
@@ -134,7 +137,8 @@ def simulate(  # noqa: PLR0913 - one parameter is one option
         seed=seed,
     )
     objective = objective_of(slo_ttft_ms, slo_tpot_ms)
-    clusters = [fleet_named(one) for one in fleet or ("agg:2", "auto:2", "e-pd:1,1")]
+    named = [fleet_named(one) for one in fleet or ("agg:2", "auto:2", "e-pd:1,1")]
+    clusters = [on_one_host(one) for one in named] if one_host else named
     picture = Timeline() if timeline is not None else None
     found = compare(
         clusters,

@@ -37,6 +37,13 @@ TextShare = Annotated[float, typer.Option(min=0, max=1, help="Share of requests 
 RepeatShare = Annotated[float, typer.Option(min=0, max=1, help="Share of requests about pictures that came before.")]
 NumRequests = Annotated[int, typer.Option("--requests", min=20, max=10_000_000, help="Requests to simulate.")]
 Seed = Annotated[int, typer.Option(help="Same seed, same requests.")]
+OneHost = Annotated[
+    bool,
+    typer.Option(
+        "--one-host",
+        help="All workers, the gateway and the client share the cores of one host, as the profile saw it.",
+    ),
+]
 SloTtft = Annotated[
     float | None, typer.Option("--slo-ttft-ms", min=0.001, help="Time to the first token that is still good.")
 ]

@@ -1,5 +1,6 @@
 """What stages cost: the numbers that a simulation stands on, as a file."""
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated
 
@@ -43,6 +44,38 @@ class Interference(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     encode_by_engine: Share = 0.0
 
 
+class Sharing(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What work takes of the cores of a host on which all processes are: workers, gateway and client.
+
+    Attributes:
+        num_cores: Of the host.
+        processes: Those that were seen to share it, for people.
+        request: Cores in use while `Calibration.request` passes; those of other stages likewise.
+        transfer: Of both sides.
+        step_cpu: CPU seconds of one decode step of one engine, with everything that its tokens cost on their way to
+            the client; units are running generations.
+        contention: How much longer work takes when all cores are busy but not more is asked for: caches, memory,
+            hardware threads. Grows from none with one busy core.
+    """
+
+    num_cores: Annotated[float, Meta(gt=0)]
+    processes: tuple[str, ...] = ()
+    request: Share = 1.0
+    media: Share = 1.0
+    encode: Share = 1.0
+    transfer: Share = 1.0
+    prefill: Share = 1.0
+    step_cpu: Cost = Cost()
+    contention: Share = 0.0
+
+    def slowdown_at(self, cores: float) -> float:
+        """How much longer work takes while so many cores are asked for; at least 1."""
+        busy = min(cores, self.num_cores) - 1.0
+        rest = max(self.num_cores - 1.0, 1e-9)
+        tax = 1.0 + self.contention * min(max(busy / rest, 0.0), 1.0)
+        return max(1.0, cores / self.num_cores) * tax
+
+
 class Calibration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Measured costs of one model on one kind of machine.
 
@@ -53,6 +86,8 @@ class Calibration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         encode: One batch of pictures through the vision tower; units are visual tokens.
         prefill: The prompts in one step; units are tokens.
         prefill_quadratic_s: Seconds for each squared token of a prompt.
+        encode_quadratic_s: Seconds for each squared visual token of a picture.
+        sharing: What work takes of a host's cores, for fleets on one host; None: not measured.
         step: One decode step; units are running generations.
         context_s: Seconds of a decode step for each token of context, over all running generations.
         transfer: Embeddings of one call from encoder to consumer, and the call; units are visual tokens.
@@ -77,12 +112,14 @@ class Calibration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     encode: Cost = Cost()
     prefill: Cost = Cost()
     prefill_quadratic_s: Seconds = 0.0
+    encode_quadratic_s: Seconds = 0.0
     step: Cost = Cost()
     context_s: Seconds = 0.0
     transfer: Cost = Cost()
     kv_transfer: Cost = Cost()
     encoder_factor: Annotated[float, Meta(gt=0)] = 1.0
     interference: Interference | None = None
+    sharing: Sharing | None = None
     media_threads: Annotated[int, Meta(ge=1)] = 2
     text_waits_for_media: bool = False
     max_running: Annotated[int, Meta(ge=1)] = 16
@@ -100,6 +137,29 @@ class Calibration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         """Seconds for prompts of so many tokens in all, computed without anything beside them."""
         per_prompt = num_tokens / max(num_prompts, 1)
         return self.prefill.at(num_tokens) + self.prefill_quadratic_s * per_prompt * num_tokens
+
+    def chunks_s(self, chunks: Iterable[tuple[int, int]]) -> float:
+        """Seconds for parts of prompts in one step: the start of each in its prompt, and its tokens.
+
+        A part looks back at all that is before it, so that the parts of a prompt together cost its square.
+        """
+        num_tokens = squares = 0
+        for start, length in chunks:
+            num_tokens += length
+            squares += length * (2 * start + length)
+        return self.prefill.at(num_tokens) + self.prefill_quadratic_s * squares
+
+    def encode_s(self, pictures: Iterable[int]) -> float:
+        """Seconds for a batch of pictures of so many visual tokens each."""
+        num_tokens = squares = 0
+        for length in pictures:
+            num_tokens += length
+            squares += length * length
+        return self.encode.at(num_tokens) + self.encode_quadratic_s * squares
+
+    def step_cores(self, num_running: int, seconds: float) -> float:
+        """Cores in use during a decode step that takes so long, its tokens' way to the client included."""
+        return self.sharing.step_cpu.at(num_running) / seconds if self.sharing is not None and seconds > 0 else 1.0
 
     def step_s(self, num_running: int, num_context_tokens: float = 0.0) -> float:
         """Seconds for a decode step with nothing beside it."""

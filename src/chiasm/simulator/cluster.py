@@ -25,12 +25,23 @@ class WorkerSpec(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Cluster(msgspec.Struct, frozen=True, kw_only=True):
-    """A fleet. `cost` is what it costs a second, in units of one whole device, to compare fleets of other sizes."""
+    """A fleet.
+
+    Attributes:
+        cost: What it costs a second, in units of one whole device, to compare fleets of other sizes.
+        is_one_host: Whether all workers, the gateway and the client share one host's cores; else each has cores enough.
+    """
 
     name: str
     topology: Topology
     workers: Annotated[tuple[WorkerSpec, ...], Meta(min_length=1)]
     cost: float
+    is_one_host: bool = False
+
+
+def on_one_host(cluster: Cluster) -> Cluster:
+    """The same workers, all on one host, with their gateway and client."""
+    return msgspec.structs.replace(cluster, is_one_host=True)
 
 
 def aggregated(num_devices: int) -> Cluster:

@@ -20,8 +20,9 @@ from chiasm.scheduling.scheduler import Scheduler, Step
 from chiasm.scheduling.scheduler import Sequence as Scheduled
 from chiasm.scheduling.step_budget import StepBudget
 from chiasm.scheduling.turns import Demand, Turn, Turns
-from chiasm.simulator.calibration import Calibration
+from chiasm.simulator.calibration import Calibration, Sharing
 from chiasm.simulator.device import Busy, Device
+from chiasm.simulator.host import Cores, Work
 
 Process = Generator[simpy.Event, Any, None]
 """What takes simulated time."""
@@ -100,6 +101,7 @@ class Engine:
         calibration: Calibration,
         device: Device,
         busy: Busy,
+        cores: Cores,
         *,
         is_apart: bool,
         kv_tokens: int = 0,
@@ -111,6 +113,7 @@ class Engine:
             calibration: What work costs.
             device: What it runs on.
             busy: Where its work is counted.
+            cores: Where it is done.
             is_apart: It is an encoder's: no steps, and `encoder_factor` applies.
             kv_tokens: Tokens of context it holds; 0 is no limit.
         """
@@ -118,6 +121,8 @@ class Engine:
         self._costs = calibration
         self._device = device
         self._busy = busy
+        self._cores = cores
+        self._work: Work | None = None  # the last that was begun
         self._is_apart = is_apart
         self._max_kv_tokens = kv_tokens or math.inf
         self._scheduler = Scheduler(
@@ -137,6 +142,8 @@ class Engine:
         self._withdrawn: list[Generation] = []
         self.num_media = 0
         self._process = env.process(self._run())
+        sharing = calibration.sharing or Sharing(num_cores=1)
+        self._encode_cores, self._prefill_cores = sharing.encode, sharing.prefill
 
     @property
     def num_decoding(self) -> int:
@@ -166,6 +173,8 @@ class Engine:
         self._open.clear()
         self._outside.clear()
         self._process.interrupt()
+        if self._work is not None:
+            self._work.abandon()
         for generation in lost:
             generation.fail(error)
 
@@ -180,9 +189,14 @@ class Engine:
 
     def _run(self) -> Process:
         with suppress(simpy.Interrupt):
-            yield from self._work()
+            yield from self._serve()
 
-    def _work(self) -> Process:
+    def _compute(self, seconds: float, cores: float) -> simpy.Event:
+        """Happens when so much work is done."""
+        self._work = self._cores.work(seconds, cores)
+        return self._work.done
+
+    def _serve(self) -> Process:
         while True:
             self._let_in()
             demand = self._scheduler.demand
@@ -211,11 +225,11 @@ class Engine:
 
     def _encode_batch(self) -> Process:
         batch = self._pictures.take(self._costs.max_encode_tokens)
-        seconds = self._costs.encode.at(sum(picture.num_embeddings for picture in batch))
+        seconds = self._costs.encode_s([picture.num_embeddings for picture in batch])
         if self._is_apart:
             seconds *= self._costs.encoder_factor * self._device.encode_factor()
             with self._device.encoding():
-                yield self._env.timeout(seconds)
+                yield self._compute(seconds, self._encode_cores)
         else:
             yield from self._encode_in_parts(seconds)
         self._busy.add("encode", seconds)
@@ -230,7 +244,7 @@ class Engine:
             if part and self._turns.may_interrupt(demand):
                 yield from self._step(demand, 1)
             with self._device.computing():
-                yield self._env.timeout(seconds / num_parts)
+                yield self._compute(seconds / num_parts, self._encode_cores)
 
     def _let_in(self) -> None:
         """Take out what was withdrawn, then give the scheduler what has room for its whole context."""
@@ -257,15 +271,20 @@ class Engine:
         return self._open[scheduled.key].num_known_tokens
 
     def _prefill(self, step: Step) -> Process:
-        prefill_s = self._costs.prefill_s(sum(chunk.num_tokens for chunk in step.chunks), len(step.chunks))
+        prefill_s = self._costs.chunks_s((chunk.start, chunk.num_tokens) for chunk in step.chunks)
+        cpu_s = prefill_s * self._prefill_cores
         prefill_s *= self._device.prefill_factor()
         decode_s = 0.0
         if step.num_decoding:
             decode_s = self._costs.step_s(step.num_decoding, self._num_context_tokens)
+            cpu_s += decode_s * self._costs.step_cores(step.num_decoding, decode_s)
         factor = self._device.step_factor(self.num_media)
         with self._device.computing():
-            yield self._env.timeout((prefill_s + decode_s) * factor)
-        self._budget.see(step.num_tokens, (prefill_s + decode_s) * factor)
+            all_s = prefill_s + decode_s
+            work = self._cores.work(all_s * factor, cpu_s / all_s if all_s else 1.0)
+            self._work = work
+            yield work.done
+        self._budget.see(step.num_tokens, work.took_s(all_s * factor))
         self._busy.add("prefill", prefill_s * factor)
         self._busy.add("decode", decode_s * factor)
         promoted = [self._open[scheduled.key] for scheduled, _ in self._scheduler.complete(step)]
@@ -288,18 +307,21 @@ class Engine:
         num_steps = int(min(self._ends[0][0] - self._num_steps, max_steps))
         started_s = self._env.now
         factor = self._device.step_factor(self.num_media)
-        first_s = self._costs.step_s(step.num_decoding, self._num_context_tokens) * factor
+        first_s = self._costs.step_s(step.num_decoding, self._num_context_tokens)
+        cores = self._costs.step_cores(step.num_decoding, first_s)
+        first_s *= factor
         growth_s = self._costs.context_s * step.num_decoding * factor  # of a step over the one before it
         self._wake = wake = self._env.event()
-        timer = self._env.timeout(_sum_s(num_steps, first_s, growth_s))
-        timer.callbacks.append(lambda _: self._awake())
+        self._work = work = self._cores.work(_sum_s(num_steps, first_s, growth_s), cores)
+        work.done.callbacks.append(lambda _: self._awake())
         with self._device.computing():
             yield wake
-            if not timer.processed:
-                num_steps = min(num_steps, _num_begun(self._env.now - started_s, first_s, growth_s))
-                rest_s = started_s + _sum_s(num_steps, first_s, growth_s) - self._env.now
+            if not work.done.processed:
+                num_steps = min(num_steps, _num_begun(work.progress_s, first_s, growth_s))
+                rest_s = work.left_s(_sum_s(num_steps, first_s, growth_s))
+                work.abandon()
                 if rest_s > 0:
-                    yield self._env.timeout(rest_s)
+                    yield self._compute(rest_s, cores)
         self._busy.add("decode", self._env.now - started_s)
         self._took(num_steps, step.num_decoding)
         return num_steps

@@ -16,7 +16,8 @@ from chiasm.routing.recovery import Ladder
 from chiasm.routing.sampling import Sampling
 from chiasm.routing.view import Job
 from chiasm.settings import RoutingSettings
-from chiasm.simulator.calibration import Calibration
+from chiasm.simulator.calibration import Calibration, Sharing
+from chiasm.simulator.host import Cores
 from chiasm.simulator.record import Record
 from chiasm.simulator.traffic import Request
 from chiasm.simulator.worker import SimulatedWorker
@@ -81,6 +82,7 @@ class Front:
         workers: Sequence[SimulatedWorker],
         costs: StageCosts,
         ledger: Ledger,
+        cores: Cores,
         on_span: OnSpan | None = None,
         number: int = 0,
     ) -> None:
@@ -93,6 +95,7 @@ class Front:
             workers: The fleet.
             costs: What the router knows of stages.
             ledger: Where requests are counted.
+            cores: Where its own work is done, and transfers.
             on_span: Told of stages.
             number: Among several gateways: each draws another sample.
         """
@@ -100,6 +103,8 @@ class Front:
         self.settings = settings
         self.truth = calibration
         self.known = costs
+        self.cores = cores
+        self.sharing = calibration.sharing or Sharing(num_cores=1)
         self.clock = _Clock(env)
         self.texts = Arrivals()
         self.fleet = Fleet(settings, self.clock)

@@ -34,7 +34,7 @@ class Journey:
         front, request = self._front, self._request
         if not request.pictures:
             front.texts.see(self._env.now)
-        yield self._env.timeout(front.truth.request.at(1))
+        yield front.cores.work(front.truth.request.at(1), front.sharing.request).done
         ladder = self._ladder = Ladder(front.settings, front.clock, front.truth.timeout_s)
         try:
             while not self._is_done:
@@ -114,7 +114,8 @@ class Journey:
         front.note(group.worker, "encode", start_s, request)
         for picture in chosen:
             front.fleet.embeddings.offered(picture.identity, ON_OFFER, group.worker)
-        yield self._env.timeout(front.truth.transfer.at(sum(one.num_tokens for one in chosen)))
+        transfer_s = front.truth.transfer.at(sum(one.num_tokens for one in chosen))
+        yield front.cores.work(transfer_s, front.sharing.transfer).done
         return None
 
     def _generate(self, plan: Plan, job: Job, ladder: Ladder, *, is_ahead: bool) -> Process:
@@ -150,7 +151,7 @@ class Journey:
         """Keys and values go to a worker that decodes; returns when it has sent the first token."""
         front, request = self._front, self._request
         try:
-            yield self._env.timeout(front.truth.kv_transfer.at(request.prompt_tokens))
+            yield front.cores.work(front.truth.kv_transfer.at(request.prompt_tokens), front.sharing.transfer).done
             generation = front.workers[worker].generate(request, request.output_tokens, request.prompt_tokens)
             yield generation.first
         except ChiasmError as error:

@@ -6,6 +6,7 @@ from functools import partial
 
 import simpy
 
+from chiasm.simulator.host import Cores, Work
 from chiasm.simulator.traffic import Picture
 
 OnPrepared = Callable[[], object]
@@ -14,12 +15,16 @@ OnPrepared = Callable[[], object]
 class MediaThreads:
     """So many threads and one queue. Told by calls, not by processes: there is one for each picture of a simulation."""
 
-    def __init__(self, env: simpy.Environment, num_threads: int, begin: Callable[[Picture], float]) -> None:
+    def __init__(
+        self, cores: Cores, num_threads: int, begin: Callable[[Picture], float], cores_each: float = 1.0
+    ) -> None:
         """Open them. `begin` is called when work on a picture begins and says how many seconds it takes."""
-        self._env = env
+        self._cores = cores
+        self._cores_each = cores_each
         self._num_free = num_threads
         self._begin = begin
         self._is_stopped = False
+        self._running: dict[Work, None] = {}  # in order: what happens must not hang on addresses
         self._waiting: deque[tuple[Picture | None, OnPrepared]] = deque()
 
     def prepare(self, picture: Picture | None, on_prepared: OnPrepared) -> None:
@@ -31,6 +36,8 @@ class MediaThreads:
         """The worker is dead: nothing waits any more, and nothing that was begun ends."""
         self._is_stopped = True
         self._waiting.clear()
+        for work in self._running:
+            work.abandon()
 
     def _start(self) -> None:
         while self._num_free and self._waiting:
@@ -39,11 +46,14 @@ class MediaThreads:
                 on_prepared()
                 continue
             self._num_free -= 1
-            self._env.timeout(self._begin(picture)).callbacks.append(partial(self._finish, on_prepared))
+            work = self._cores.work(self._begin(picture), self._cores_each)
+            self._running[work] = None
+            work.done.callbacks.append(partial(self._finish, work, on_prepared))
 
-    def _finish(self, on_prepared: OnPrepared, _: simpy.Event) -> None:
+    def _finish(self, work: Work, on_prepared: OnPrepared, _: simpy.Event) -> None:
         if self._is_stopped:
             return
+        del self._running[work]
         self._num_free += 1
         on_prepared()
         self._start()

@@ -17,6 +17,7 @@ from chiasm.simulator.device import Device
 from chiasm.simulator.engine import Process
 from chiasm.simulator.failures import Failures, begin_failures
 from chiasm.simulator.front import Front, Ledger, OnSpan
+from chiasm.simulator.host import Cores, OwnCores, SharedCores
 from chiasm.simulator.journey import Journey
 from chiasm.simulator.known import known_costs
 from chiasm.simulator.record import Record
@@ -89,11 +90,13 @@ def simulate(  # noqa: PLR0913 - all of them describe one simulation
         on_span: Told of every stage of every request.
 
     Raises:
-        InvalidSettingError: The fleet lacks a stage, or what is to die or to be scaled.
+        InvalidSettingError: The fleet lacks a stage, or what is to die or to be scaled, or is on one host and the
+            calibration does not say what that comes to.
     """
     _check_stages(cluster, traffic)
     env = simpy.Environment()
-    workers = _workers(env, cluster, calibration)
+    cores = _cores(env, cluster, calibration)
+    workers = _workers(env, cluster, calibration, cores)
     costs = known_costs(calibration, traffic.classes, cluster.workers)
     settings = RoutingSettings(topology=cluster.topology, policy=policy)
     if max_candidates is not None:
@@ -102,7 +105,8 @@ def simulate(  # noqa: PLR0913 - all of them describe one simulation
     if num_gateways > 1 and changes != Changes():
         raise InvalidSettingError("Deaths and scaling are simulated with one gateway only")
     fronts = [
-        Front(env, settings, calibration, workers, costs, ledger, on_span, number) for number in range(num_gateways)
+        Front(env, settings, calibration, workers, costs, ledger, cores, on_span, number)
+        for number in range(num_gateways)
     ]
     if changes.failures is not None:
         begin_failures(env, fronts[0], changes.failures)
@@ -147,7 +151,8 @@ def _scaler(
 
     def make(number: int) -> SimulatedWorker:
         spec = WorkerSpec(name=f"scaled-{number}", roles=("encode",), device=f"scaled-{number}")
-        return SimulatedWorker(env, spec, calibration, Device(calibration.interference or Interference()))
+        device = Device(calibration.interference or Interference())
+        return SimulatedWorker(env, spec, calibration, device, front.cores)
 
     scaler = Scaler(env, front, scaling, make)
     scaler.begin()
@@ -162,13 +167,24 @@ def _arrive(env: simpy.Environment, fronts: Sequence[Front], requests: Iterable[
     fronts[0].ledger.close()
 
 
-def _workers(env: simpy.Environment, cluster: Cluster, calibration: Calibration) -> list[SimulatedWorker]:
+def _cores(env: simpy.Environment, cluster: Cluster, calibration: Calibration) -> Cores:
+    if not cluster.is_one_host:
+        return OwnCores(env)
+    if calibration.sharing is None:
+        raise InvalidSettingError(
+            "The calibration does not say what work takes of a shared host's cores",
+            hint="Profile a server on such a host again: `chiasm profile`, on the same machine as the server.",
+        )
+    return SharedCores(env, calibration.sharing)
+
+
+def _workers(env: simpy.Environment, cluster: Cluster, calibration: Calibration, cores: Cores) -> list[SimulatedWorker]:
     devices = {spec.device: Device(calibration.interference or Interference()) for spec in cluster.workers}
     with_engine = {spec.device for spec in cluster.workers if set(spec.roles) != {"encode"}}
     for spec in cluster.workers:
         if set(spec.roles) == {"encode"} and spec.device in with_engine:
             devices[spec.device].num_residents += 1
-    return [SimulatedWorker(env, spec, calibration, devices[spec.device]) for spec in cluster.workers]
+    return [SimulatedWorker(env, spec, calibration, devices[spec.device], cores) for spec in cluster.workers]
 
 
 def _check_stages(cluster: Cluster, traffic: Traffic) -> None:

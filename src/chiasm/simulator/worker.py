@@ -12,6 +12,7 @@ from chiasm.simulator.calibration import Calibration
 from chiasm.simulator.cluster import WorkerSpec
 from chiasm.simulator.device import Busy, Device
 from chiasm.simulator.engine import Engine, Generation
+from chiasm.simulator.host import Cores
 from chiasm.simulator.media import MediaThreads
 from chiasm.simulator.traffic import Picture, Request
 
@@ -24,11 +25,14 @@ class SimulatedWorker:
     It lives until `die`, and again from `revive` on, with nothing of what it had.
     """
 
-    def __init__(self, env: simpy.Environment, spec: WorkerSpec, calibration: Calibration, device: Device) -> None:
+    def __init__(
+        self, env: simpy.Environment, spec: WorkerSpec, calibration: Calibration, device: Device, cores: Cores
+    ) -> None:
         self._env = env
         self._spec = spec
         self._costs = calibration
         self._device = device
+        self._cores = cores
         self._encoding: dict[simpy.Event, None] = {}  # in order: what happens must not hang on addresses
         self.is_alive = True
         self.busy = Busy()
@@ -117,7 +121,8 @@ class SimulatedWorker:
 
     def _begin_life(self) -> None:
         costs, roles = self._costs, self._spec.roles
-        self._media = MediaThreads(self._env, costs.media_threads, self._begin)
+        cores_each = costs.sharing.media if costs.sharing is not None else 1.0
+        self._media = MediaThreads(self._cores, costs.media_threads, self._begin, cores_each)
         self.prefixes = TokenCache(costs.prefix_cache_tokens)
         self.embeddings = TokenCache(costs.embedding_cache_tokens)
         self.engine = Engine(
@@ -125,6 +130,7 @@ class SimulatedWorker:
             costs,
             self._device,
             self.busy,
+            self._cores,
             is_apart="prefill" not in roles and "decode" not in roles,
             kv_tokens=self._spec.kv_tokens or costs.kv_tokens,
         )

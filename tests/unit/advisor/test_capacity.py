@@ -3,8 +3,8 @@ import pytest
 
 from chiasm.advisor.capacity import batch_of, capacity, shape_of
 from chiasm.advisor.stages import average, stage_times
-from chiasm.simulator.calibration import Calibration, Cost
-from chiasm.simulator.cluster import aggregated, colocated, disaggregated, split
+from chiasm.simulator.calibration import Calibration, Cost, Sharing
+from chiasm.simulator.cluster import aggregated, colocated, disaggregated, on_one_host, split
 from chiasm.simulator.run import simulate
 from chiasm.simulator.summary import summarise
 from chiasm.simulator.traffic import RequestClass, Traffic
@@ -75,3 +75,13 @@ def test_encoders_beside_an_engine_cost_it_what_was_measured():
     free = capacity(shape_of(colocated(1)), (TEXT,), msgspec.structs.replace(costs, interference=None))
     taxed = capacity(shape_of(colocated(1)), (TEXT,), costs)
     assert taxed.stages["engine"] < 0.7 * free.stages["engine"]
+
+
+def test_on_one_host_the_cores_may_bear_less_than_the_stages():
+    costs = msgspec.structs.replace(COSTS, sharing=Sharing(num_cores=1, step_cpu=Cost(fixed_s=COSTS.step_s(1))))
+    apart, together = (capacity(shape_of(one), (TEXT,), costs) for one in (aggregated(4), on_one_host(aggregated(4))))
+    assert "cores" not in apart.stages
+    work = average((TEXT,), costs)
+    assert together.binding == "cores"
+    assert together.per_s < apart.per_s
+    assert together.stages["cores"] <= 1 / (work.request + work.prefill)

@@ -2,10 +2,12 @@
 
 import asyncio
 
+import msgspec
 import pytest
 
-from chiasm.advisor.profile.interference import NUM_STEPS, InterferenceRuns
-from chiasm.observability.receipt import Receipt, Span
+from chiasm.advisor.profile.asking import Answered
+from chiasm.advisor.profile.interference import NUM_STEPS, InterferenceRuns, Seen
+from chiasm.observability.receipt import Attempt, Receipt, Route, Span
 
 MEDIA_S, ENCODE_S, PREFILL_S, STEP_S = 0.010, 0.020, 0.004, 0.001
 NUM_BESIDE = 3
@@ -23,6 +25,10 @@ class Server:
         self._num_decoding = self._num_pictures = self._num_beside = 0
 
     async def ask(self, text, *, num_output_tokens, picture=None):
+        found = await self._asked(num_output_tokens, picture)
+        return Answered(receipt=found, ttft_s=found.ttft_s, decode_s=found.decode_s)
+
+    async def _asked(self, num_output_tokens, picture):
         if picture is not None:
             return await self._picture()
         if num_output_tokens > 1:
@@ -106,3 +112,34 @@ async def test_parts_of_a_batch_follow_from_what_texts_wait_for(wait_s, parts):
 
 async def test_what_is_quicker_in_company_counts_as_no_interference():
     assert (await seen(is_apart=False, media=-0.2, step=-0.1)).interference.media_by_engine == 0.0
+
+
+def test_rounds_that_disagree_say_that_nothing_is_measurable():
+    noisy = Seen(rounds={"engine_by_media": (-6.56, 0.4, 3.0), "media_by_engine": (0.5, 0.52, 0.55)})
+    assert not noisy.slowdown("engine_by_media").is_measurable
+    assert noisy.slowdown("engine_by_media").low == -1.0, "nothing takes less than no time"
+    assert noisy.interference.engine_by_media == 0.0
+    assert noisy.slowdown("media_by_engine").is_measurable
+    assert noisy.interference.media_by_engine == pytest.approx(0.52)
+
+
+def test_a_single_nonsense_round_is_not_measurable_either():
+    assert not Seen(rounds={"engine_by_media": (-6.56,)}).slowdown("engine_by_media").is_measurable
+
+
+async def test_work_that_went_to_several_workers_says_nothing_of_one():
+    runs = InterferenceRuns(SpreadServer(is_apart=False, media=0.5, step=0.8), lambda length: f"text of {length}")
+    await runs.run()
+    assert runs.seen.rounds == {}
+    assert runs.seen.num_workers == 2
+    assert runs.seen.encode_parts == 1
+
+
+class SpreadServer(Server):
+    """Pictures go to another worker than answers."""
+
+    async def _asked(self, num_output_tokens, picture):
+        found = await super()._asked(num_output_tokens, picture)
+        worker = "a" if picture is None else "b"
+        route = Route(path="p", policy="x", attempts=(Attempt(stage="generate", worker=worker, outcome="ok"),))
+        return msgspec.structs.replace(found, route=route)

@@ -1,13 +1,15 @@
 """Profiling a server whose costs are known: it answers with receipts that follow them exactly."""
 
 import asyncio
+from math import ceil
 
+import msgspec
 import pytest
 
-from chiasm.advisor.profile.asking import _receipt
+from chiasm.advisor.profile.asking import Answered, Reading, refusal
 from chiasm.advisor.profile.fitting import fitted
 from chiasm.advisor.profile.runs import Runs, profile_of
-from chiasm.errors import CapacityError, EngineError, InvalidSettingError
+from chiasm.errors import CapacityError, ContextLengthError, EngineError, InvalidSettingError
 from chiasm.observability.receipt import Receipt, Span
 from chiasm.simulator.calibration import Cost
 
@@ -29,18 +31,19 @@ class KnownServer:
         company = self.num_open
         await asyncio.sleep(0)
         self.num_open -= 1
-        return receipt(len(text.split()), company, num_output_tokens, picture)
+        found = receipt(len(text.split()), company, num_output_tokens, picture)
+        return Answered(receipt=found, ttft_s=found.ttft_s, decode_s=found.decode_s)
 
 
 def receipt(num_words, company, num_output_tokens, picture):
     num_visual = 0 if picture is None else _pixels(picture) // PIXELS_PER_TOKEN
     num_tokens = num_words + num_visual
     spans, now_s = [], 0.005
-    stages = [("prefill", 0.004 + 1e-4 * num_tokens)]
+    stages = [("prefill", 0.004 * ceil(num_tokens / 512) + 1e-4 * num_tokens + 3e-8 * num_tokens**2)]
     if picture is not None:
         stages = [
             ("decode_media", 0.001 + 1e-8 * _pixels(picture)),
-            ("encode", 0.002 + 2e-4 * num_visual),
+            ("encode", 0.002 + 2e-4 * num_visual + 1e-7 * num_visual**2),
             ("transfer", 0.001 + 1e-6 * num_visual),
             *stages,
         ]
@@ -73,13 +76,33 @@ async def test_the_costs_of_a_known_server_are_found():
     assert costs.prefill.fixed_s == pytest.approx(0.004, rel=1e-3)
     assert costs.prefill.per_unit_s == pytest.approx(1e-4, rel=1e-3)
     assert costs.media.per_unit_s == pytest.approx(1e-8, rel=1e-3)
+    assert costs.prefill_quadratic_s == pytest.approx(3e-8, rel=1e-3)
     assert costs.encode.per_unit_s == pytest.approx(2e-4, rel=1e-3)
+    assert costs.encode_quadratic_s == pytest.approx(1e-7, rel=1e-3)
+    assert costs.sharing is None, "a server whose processes are not to be seen"
     assert costs.transfer.fixed_s == pytest.approx(0.001, rel=1e-2)
     assert costs.step.per_unit_s == pytest.approx(0.0005, rel=1e-2)
     assert costs.context_s == pytest.approx(1e-6, rel=0.1)
     assert costs.max_running == 7
     assert all(fit.error < 1e-3 for fit in found.fits.values())
     assert "kv_transfer" not in found.fits
+
+
+class ShortServer(KnownServer):
+    """Its context ends at a thousand tokens."""
+
+    async def ask(self, text, *, num_output_tokens, picture=None):
+        if len(text.split()) > 1000:
+            raise ContextLengthError("too long")
+        return await super().ask(text, num_output_tokens=num_output_tokens, picture=picture)
+
+
+async def test_a_server_of_short_contexts_is_profiled_up_to_them():
+    told = []
+    runs = Runs(ShortServer(), 1, lambda *now: told.append(now))
+    await runs.run()
+    assert profile_of(runs, "test").calibration.prefill.fixed_s == pytest.approx(0.004, rel=1e-3)
+    assert told[-1][1] < told[-1][2]
 
 
 async def test_progress_counts_all_questions():
@@ -102,12 +125,35 @@ def test_lines_are_fitted_through_medians_and_never_fall_below_nothing():
     assert fitted([(1.0, 1.0), (2.0, 3.0), (3.0, 2.0)]).error > 0.1
 
 
+def read(*lines):
+    reading = Reading(10.0)
+    for number, line in enumerate(lines):
+        reading.line(line, 10.5 + number)
+    return reading.answered()
+
+
+def test_a_streamed_answer_is_timed_from_its_first_text_to_its_last():
+    end = msgspec.json.encode({"choices": [], "chiasm": {"receipt": receipt(4, 1, 3, None)}})
+    text = b'data: {"choices": [{"delta": {"content": "a"}}]}\n'
+    found = read(
+        b'data: {"choices": [{"delta": {"role": "assistant"}}]}', b"\n", text, text, b"data: " + end, b"data: [DONE]"
+    )
+    assert (found.ttft_s, found.decode_s, found.step_s) == (2.5, 1.0, 0.5)
+    assert read(b"data: " + end).ttft_s == pytest.approx(found.receipt.ttft_s)  # no text
+
+
 def test_what_is_no_receipt_is_said():
     with pytest.raises(InvalidSettingError, match="no receipts"):
-        _receipt(200, b'{"choices": []}')
+        read(b'data: {"choices": []}')
     with pytest.raises(EngineError, match="unreadable"):
-        _receipt(200, b"<html>")
-    with pytest.raises(EngineError, match="status 502"):
-        _receipt(502, b"{}")
+        read(b"data: <html>")
     with pytest.raises(CapacityError, match="too many"):
-        _receipt(429, b'{"error": {"code": "overloaded", "message": "too many"}}')
+        read(b'data: {"error": {"code": "overloaded", "message": "too many"}}')
+    for status, body, error, match in (
+        (200, b"<html>", EngineError, "unreadable"),
+        (502, b"{}", EngineError, "status 502"),
+        (429, b'{"error": {"code": "overloaded", "message": "too many"}}', CapacityError, "too many"),
+    ):
+        said = refusal(status, body)
+        assert isinstance(said, error)
+        assert match in said.message

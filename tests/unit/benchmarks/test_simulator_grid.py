@@ -4,10 +4,13 @@ import msgspec
 import pytest
 
 from benchmarks import simulator_grid as grid
+from benchmarks.simulator_grid_calibration import SINGLE, combined
+from chiasm.advisor.profile.interference import Seen
+from chiasm.advisor.profile.runs import Profile
 from chiasm.bench.grid.cells import Cell, Kind
 from chiasm.bench.grid.journal import Answer, Begin, Run
 from chiasm.bench.grid.spec import GridSpec, Topology
-from chiasm.simulator.calibration import Calibration, Cost
+from chiasm.simulator.calibration import Calibration, Cost, Sharing
 from chiasm.simulator.fleets import fleet_named
 
 COSTS = Calibration(
@@ -84,3 +87,27 @@ def test_the_journal_of_a_grid_is_read(tmp_path):
     path.write_bytes(b"\n".join(map(msgspec.json.encode, lines)))
     spec, runs = grid.read_runs(path)
     assert (spec.names, runs) == (("agg", "e-pd"), whole)
+
+
+def test_cells_that_were_seen_before_the_model_changed_are_judged_apart():
+    spec = msgspec.structs.replace(SPEC, title="Topologies on two workers")
+    cells = [{"cell": "text, output 16, load 0.3"}, {"cell": "text, output 16, load 0.6"}]
+    assert grid.split(spec, cells) == {"seen": cells[:1], "unseen": cells[1:]}
+    assert grid.split(SPEC, cells) == {"seen": [], "unseen": cells}, "of another grid nothing was seen"
+
+
+def test_what_only_several_workers_have_comes_from_their_profiles():
+    def profile(**costs):
+        return Profile(calibration=Calibration(**costs), fits={}, beside=Seen(rounds={}))
+
+    single, pair = Sharing(num_cores=2, encode=1.5), Sharing(num_cores=2, contention=0.25)
+    found = combined(
+        {
+            "agg": profile(sharing=pair, step=Cost(fixed_s=9.0)),
+            "e-pd": profile(transfer=Cost(fixed_s=0.003), step=Cost(fixed_s=9.0)),
+            SINGLE: profile(sharing=single, step=Cost(fixed_s=0.001)),
+        }
+    )
+    assert found.step.fixed_s == 0.001
+    assert found.transfer.fixed_s == 0.003
+    assert (found.sharing.encode, found.sharing.contention) == (1.5, 0.25)

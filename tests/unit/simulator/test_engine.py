@@ -5,6 +5,7 @@ import simpy
 from chiasm.simulator.calibration import Calibration, Cost, Interference
 from chiasm.simulator.device import Busy, Device
 from chiasm.simulator.engine import Engine, Generation
+from chiasm.simulator.host import OwnCores
 
 COSTS = Calibration(
     prefill=Cost(fixed_s=0.010, per_unit_s=0.001),
@@ -22,7 +23,9 @@ class Bench:
     def __init__(self, calibration=COSTS, *, is_apart=False, kv_tokens=0):
         self.env = simpy.Environment()
         self.device = Device(calibration.interference or Interference())
-        self.engine = Engine(self.env, calibration, self.device, Busy(), is_apart=is_apart, kv_tokens=kv_tokens)
+        self.engine = Engine(
+            self.env, calibration, self.device, Busy(), OwnCores(self.env), is_apart=is_apart, kv_tokens=kv_tokens
+        )
         self.times = {}
 
     def note(self, name, event):
@@ -178,3 +181,19 @@ def test_what_shares_a_device_slows_each_other_down():
     bench.generate("b", 0.0, 10, 2)
     times = bench.run()
     assert times["b.done"] - times["b.first"] == pytest.approx(0.010 * (1 + 0.1 + 0.2 + 0.4))
+
+
+def test_parts_of_a_prompt_together_cost_its_square():
+    costs = msgspec.structs.replace(COSTS, prefill=Cost(per_unit_s=0.001), prefill_quadratic_s=1e-6)
+    bench = Bench(costs)
+    bench.generate("long", 0.0, 250, 1)  # three steps of a hundred tokens at most
+    assert bench.run()["long.first"] == pytest.approx(0.250 + 1e-6 * 250**2)
+    assert costs.prefill_s(250) == pytest.approx(0.250 + 1e-6 * 250**2)
+
+
+def test_pictures_of_a_batch_cost_the_square_of_each():
+    costs = msgspec.structs.replace(COSTS, encode_quadratic_s=1e-6)
+    bench = Bench(costs, is_apart=True)
+    bench.encode("first", 0.0, 100)
+    bench.encode("second", 0.0, 200)
+    assert bench.run()["second"] == pytest.approx(0.020 + 0.3 + 1e-6 * (100**2 + 200**2))

@@ -1,12 +1,13 @@
 import simpy
 
+from chiasm.simulator.host import OwnCores
 from chiasm.simulator.media import MediaThreads
 from chiasm.simulator.traffic import Picture
 
 
 def ends(num_threads, pictures):
     env, found = simpy.Environment(), {}
-    threads = MediaThreads(env, num_threads, lambda picture: picture.num_pixels)
+    threads = MediaThreads(OwnCores(env), num_threads, lambda picture: picture.num_pixels)
     for picture in pictures:
         name = "nothing" if picture is None else picture.identity
         threads.prepare(picture, lambda name=name: found.setdefault(name, env.now))

@@ -1,5 +1,6 @@
-"""Questions to a server whose answers are only read for their receipts."""
+"""Questions to a server, streamed as clients ask them, whose answers are read for their times and receipts."""
 
+import time
 from types import TracebackType
 from typing import Any
 
@@ -25,9 +26,34 @@ class _Error(msgspec.Struct):
     hint: str = ""
 
 
-class _Answer(msgspec.Struct):
+class _Delta(msgspec.Struct):
+    content: str | None = None
+
+
+class _Choice(msgspec.Struct):
+    delta: _Delta | None = None
+
+
+class _Chunk(msgspec.Struct):
+    choices: list[_Choice] = []
     chiasm: _Chiasm | None = None
     error: _Error | None = None
+
+
+_CHUNKS = msgspec.json.Decoder(_Chunk)
+
+
+class Answered(msgspec.Struct, frozen=True, kw_only=True):
+    """A receipt, and what the client saw: seconds to the first text, and from there to the last."""
+
+    receipt: Receipt
+    ttft_s: float
+    decode_s: float
+
+    @property
+    def step_s(self) -> float:
+        """For each token after the first."""
+        return self.decode_s / max(self.receipt.num_output_tokens - 1, 1)
 
 
 class Asking:
@@ -48,8 +74,8 @@ class Asking:
         if self._session is not None:
             await self._session.close()
 
-    async def ask(self, text: str, *, num_output_tokens: int, picture: bytes | None = None) -> Receipt:
-        """Ask, and return the receipt.
+    async def ask(self, text: str, *, num_output_tokens: int, picture: bytes | None = None) -> Answered:
+        """Ask, and read the answer to its end.
 
         Raises:
             EngineError: The server does not answer, or not in time.
@@ -58,14 +84,61 @@ class Asking:
         """
         assert self._session is not None, "used as a context manager"
         try:
+            started_s = time.perf_counter()
             async with self._session.post(
                 f"{self._target.url}/v1/chat/completions", json=_body(text, num_output_tokens, picture)
             ) as response:
-                return _receipt(response.status, await response.read())
+                if response.status != _OK:
+                    raise refusal(response.status, await response.read())
+                reading = Reading(started_s)
+                async for line in response.content:
+                    reading.line(line, time.perf_counter())
+                return reading.answered()
         except (TimeoutError, aiohttp.ClientError) as error:
             raise EngineError(
                 f"No answer from {self._target.url}: {type(error).__name__}", hint="Is it running? `chiasm serve`"
             ) from error
+
+
+class Reading:
+    """Takes a streamed answer line by line."""
+
+    def __init__(self, started_s: float) -> None:
+        self._started_s = started_s
+        self._first_s: float | None = None
+        self._last_s = started_s
+        self._receipt: Receipt | None = None
+
+    def line(self, line: bytes, now_s: float) -> None:
+        """One line of it, and when it came. Raises what an error in the stream says."""
+        data = line.removeprefix(b"data:").strip()
+        if not line.startswith(b"data:") or data == b"[DONE]":
+            return
+        try:
+            chunk = _CHUNKS.decode(data)
+        except msgspec.MsgspecError as error:
+            raise EngineError("The server streams something unreadable") from error
+        if chunk.error is not None:
+            raise _said(_OK, chunk.error)
+        if any(one.delta is not None and one.delta.content for one in chunk.choices):
+            self._first_s = now_s if self._first_s is None else self._first_s
+            self._last_s = now_s
+        if chunk.chiasm is not None and chunk.chiasm.receipt is not None:
+            self._receipt = chunk.chiasm.receipt
+
+    def answered(self) -> Answered:
+        """What came. Raises `InvalidSettingError` where there was no receipt."""
+        if self._receipt is None:
+            raise InvalidSettingError(
+                "The server's answers have no receipts", hint="Only Chiasm's own servers can be profiled."
+            )
+        # An answer may be of tokens that make no text: then only the server knows when the first one came.
+        first_s = self._first_s if self._first_s is not None else self._started_s + (self._receipt.ttft_s or 0.0)
+        return Answered(
+            receipt=self._receipt,
+            ttft_s=first_s - self._started_s,
+            decode_s=max(self._last_s - first_s, 0.0),
+        )
 
 
 def _body(text: str, num_output_tokens: int, picture: bytes | None) -> dict[str, Any]:
@@ -79,22 +152,17 @@ def _body(text: str, num_output_tokens: int, picture: bytes | None) -> dict[str,
         "min_tokens": num_output_tokens,
         "ignore_eos": True,
         "temperature": 0,
+        "stream": True,
         "chiasm": {"receipt": True},
     }
 
 
-def _receipt(status: int, body: bytes) -> Receipt:
+def refusal(status: int, body: bytes) -> ChiasmError:
+    """What a server's other answers say."""
     try:
-        answer = msgspec.json.decode(body, type=_Answer)
-    except msgspec.MsgspecError as error:
-        raise EngineError(f"The server answered with status {status} and something unreadable") from error
-    if status != _OK:
-        raise _said(status, answer.error)
-    if answer.chiasm is None or answer.chiasm.receipt is None:
-        raise InvalidSettingError(
-            "The server's answers have no receipts", hint="Only Chiasm's own servers can be profiled."
-        )
-    return answer.chiasm.receipt
+        return _said(status, _CHUNKS.decode(body).error)
+    except msgspec.MsgspecError:
+        return EngineError(f"The server answered with status {status} and something unreadable")
 
 
 def _said(status: int, error: _Error | None) -> ChiasmError:

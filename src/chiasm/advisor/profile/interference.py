@@ -2,18 +2,20 @@
 
 Answers that decode, and pictures one after the other beside them; a text that comes while a picture is encoded. Each
 figure is relative to the same work alone in the same round, so that a machine that is slower for a while does not
-count as interference.
+count as interference. What was asked of several workers at once tells nothing of one, and counts for nothing; what
+differs too much from round to round is not measurable, and said to be.
 """
 
 import asyncio
 import random
 from collections.abc import Callable, Sequence
 from secrets import token_hex
-from statistics import mean, median
+from statistics import mean, median, stdev
 
 import msgspec
 
 from chiasm.advisor.profile.asking import Asking
+from chiasm.advisor.profile.sharing import worker_of
 from chiasm.bench.workload.pictures import picture
 from chiasm.observability.receipt import Receipt
 from chiasm.routing.costs.spans import busy_s
@@ -26,23 +28,54 @@ MAX_PICTURES = 16
 NUM_TEXTS = 4
 _MEDIA = ("decode_media", "prepare")
 _MAX_PARTS = 64
-_LEAST_SHARE = 0.05
+_LEAST_SHARE = 0.1
 """Of the time that something has to happen beside steps before their slowdown is put down to it."""
 
 Fresh = Callable[[int], str]
 """Makes a text of so many words that no cache knows."""
 
 
+_T_95 = {1: 12.7, 2: 4.30, 3: 3.18, 4: 2.78, 5: 2.57, 6: 2.45, 7: 2.36, 8: 2.31, 9: 2.26}
+"""Student's t, two-sided 95 %, by degrees of freedom."""
+_WIDEST = 0.5
+"""Half of an interval that is wider than this and than what it is about tells nothing."""
+_QUICKEST = -0.5
+"""Nothing takes half as long because something happens beside it: less than this is noise."""
+
+
+class Slowdown(msgspec.Struct, frozen=True, kw_only=True):
+    """How much longer work takes in company; `low` to `high` is the 95 % interval over rounds, of one round itself."""
+
+    taken: float
+    low: float
+    high: float
+
+    @property
+    def is_measurable(self) -> bool:
+        """Whether the rounds agree well enough to say anything."""
+        widest = max(_WIDEST, self.taken)
+        return self.taken >= _QUICKEST and (self.high - self.low) / 2 <= widest
+
+
 class Seen(msgspec.Struct, frozen=True, kw_only=True):
     """Of each slowdown, what each round came to; `encode_parts` likewise. What was not seen is not there."""
 
     rounds: dict[str, tuple[float, ...]]
+    num_workers: int = 1
+
+    def slowdown(self, name: str) -> Slowdown:
+        """One of them, over the rounds. None takes less than no time at all, so no interval reaches below -1."""
+        values = self.rounds[name]
+        count, taken = len(values), median(values)
+        half = _T_95.get(count - 1, 2.0) * stdev(values) / count**0.5 if count > 1 else 0.0
+        return Slowdown(taken=max(taken, -1.0), low=max(taken - half, -1.0), high=max(taken + half, -1.0))
 
     @property
     def interference(self) -> Interference:
-        """Medians over the rounds; nothing is ever quicker in company."""
-        names = Interference.__struct_fields__
-        return Interference(**{name: max(median(self.rounds[name]), 0.0) for name in names if name in self.rounds})
+        """Of what is measurable; nothing is ever quicker in company."""
+        names = [name for name in Interference.__struct_fields__ if name in self.rounds]
+        seen = {name: self.slowdown(name) for name in names}
+        return Interference(**{name: max(one.taken, 0.0) for name, one in seen.items() if one.is_measurable})
 
     @property
     def encode_parts(self) -> int:
@@ -58,11 +91,15 @@ class InterferenceRuns:
         self._fresh = fresh
         self._random = random.Random(token_hex(8))  # noqa: S311 - moments within a picture
         self._rounds: dict[str, list[float]] = {}
+        self._workers: set[str] = set()
 
     @property
     def seen(self) -> Seen:
         """All rounds so far."""
-        return Seen(rounds={name: tuple(values) for name, values in self._rounds.items()})
+        return Seen(
+            rounds={name: tuple(values) for name, values in self._rounds.items()},
+            num_workers=max(len(self._workers), 1),
+        )
 
     async def run(self) -> None:
         """One round."""
@@ -70,6 +107,9 @@ class InterferenceRuns:
         step_s, until_first_s = _step_s(alone), max(one.ttft_s or 0.0 for one in alone)
         pictures = [await self._picture() for _ in range(2)]
         answers, beside = await self._answers_beside_pictures(until_first_s)
+        self._workers |= set(map(worker_of, [*alone, *pictures, *answers, *beside]))
+        if len(self._workers) > 1:
+            return
         is_apart = any(busy_s(one.spans, ("transfer",)) for one in pictures)
         self._note_steps(step_s, answers, beside, is_apart=is_apart)
         if beside:
@@ -110,7 +150,8 @@ class InterferenceRuns:
 
     async def _answers(self) -> list[Receipt]:
         texts = [self._fresh(8) for _ in range(NUM_ANSWERS)]
-        return await asyncio.gather(*(self._asking.ask(text, num_output_tokens=NUM_STEPS) for text in texts))
+        found = await asyncio.gather(*(self._asking.ask(text, num_output_tokens=NUM_STEPS) for text in texts))
+        return [one.receipt for one in found]
 
     async def _answers_beside_pictures(self, until_first_s: float) -> tuple[list[Receipt], list[Receipt]]:
         """Pictures from about the first token on; the last one may have gone on alone, and does not count."""
@@ -126,11 +167,11 @@ class InterferenceRuns:
 
     async def _picture(self) -> Receipt:
         made = picture(token_hex(8), SIZE, "jpeg")
-        return await self._asking.ask(self._fresh(8), num_output_tokens=1, picture=made)
+        return (await self._asking.ask(self._fresh(8), num_output_tokens=1, picture=made)).receipt
 
     async def _text(self, after_s: float = 0.0) -> Receipt:
         await asyncio.sleep(after_s)
-        return await self._asking.ask(self._fresh(64), num_output_tokens=1)
+        return (await self._asking.ask(self._fresh(64), num_output_tokens=1)).receipt
 
     def _note(self, what: str, slower: float) -> None:
         self._rounds.setdefault(what, []).append(slower)

@@ -1,0 +1,121 @@
+"""What work takes of shared cores, from questions whose CPU seconds are known."""
+
+import os
+import socket
+import subprocess
+import sys
+
+import pytest
+
+from chiasm.advisor.profile import processes
+from chiasm.advisor.profile.sharing import CoreUse, worker_of
+from chiasm.bench.target import parse_target
+from chiasm.observability.receipt import Attempt, Receipt, Route
+
+REQUEST_CPU_S, PREFILL_CORES, ENCODE_CORES = 0.004, 1.5, 2.0
+
+
+class Known:
+    names = ("gateway", "worker 1", "client")
+
+    def cpu_s(self):
+        return 7.0
+
+
+def receipt(worker="", num_output_tokens=48):
+    attempts = (
+        Attempt(stage="encode", worker="e", outcome="ok"),
+        Attempt(stage="generate", worker="dead", outcome="engine_dead"),
+        Attempt(stage="generate", worker=worker, outcome="ok"),
+    )
+    return Receipt(
+        request_id="r", model="m", outcome="finished", ttft_s=0.01, e2e_s=0.1, stages_s={}, unaccounted_s=0.0,
+        decode_s=0.1, num_output_tokens=num_output_tokens,
+        route=Route(path="p", policy="x", attempts=attempts) if worker else None,
+    )  # fmt: skip
+
+
+def used(monkeypatch, *, num_cores=4, step_cpu_s=lambda count: 0.0005 + 0.0002 * count, slower=1.0):
+    monkeypatch.setattr("chiasm.advisor.profile.sharing.num_cores", lambda: num_cores)
+    use = CoreUse(Known())
+    for prefill_s in (0.002, 0.005, 0.01):
+        use.text(prefill_s, REQUEST_CPU_S + PREFILL_CORES * prefill_s)
+    for work_s in (0.01, 0.05, 0.1):
+        use.picture(work_s, 0.01, REQUEST_CPU_S + PREFILL_CORES * 0.01 + ENCODE_CORES * work_s)
+    for count, workers in ((1, 1), (4, 1), (2, 2)):
+        each = count // workers
+        cpu_s = workers * 47 * step_cpu_s(each) + count * (REQUEST_CPU_S + PREFILL_CORES * 0.002)
+        names = [f"w{number % workers}" for number in range(count)]
+        seconds = 0.0008 * (slower if workers == 2 else 1.0)
+        use.answers([receipt(name) for name in names], [seconds] * count, cpu_s)
+    return use
+
+
+def test_cores_in_use_are_found_by_stage(monkeypatch):
+    found = used(monkeypatch).sharing(request_s=0.008)
+    assert found.num_cores == 4
+    assert found.request == pytest.approx(REQUEST_CPU_S / 0.008)
+    assert found.prefill == pytest.approx(PREFILL_CORES)
+    assert found.encode == pytest.approx(ENCODE_CORES)
+    assert (found.step_cpu.fixed_s, found.step_cpu.per_unit_s) == pytest.approx((0.0005, 0.0002))
+    assert found.processes == Known.names
+
+
+def test_two_workers_that_slow_each_other_down_beyond_their_shares_show_it(monkeypatch):
+    assert used(monkeypatch).sharing(0.008).contention == 0.0
+    use = used(monkeypatch, num_cores=2, step_cpu_s=lambda count: 0.0008 * count, slower=1.3)
+    assert use.contention == pytest.approx([0.3])
+    assert use.sharing(0.008).contention == pytest.approx(0.3)
+
+
+def test_what_sharing_the_cores_explains_is_no_contention(monkeypatch):
+    use = used(monkeypatch, num_cores=1, step_cpu_s=lambda count: 0.0008 * count, slower=2.0)
+    assert use.contention == pytest.approx([0.0], abs=1e-6)
+
+
+def test_of_processes_that_are_not_to_be_seen_nothing_is_said():
+    use = CoreUse(None)
+    use.text(0.01, 0.0)
+    assert use.cpu_s() == 0.0
+    assert use.sharing(0.01) is None
+    assert use.fits == {}
+
+
+def test_who_generated_is_the_last_that_did():
+    assert worker_of(receipt("w1")) == "w1"
+    assert worker_of(receipt()) == ""
+
+
+LISTENING = """
+import socket, subprocess, sys, time
+listener = socket.create_server(("127.0.0.1", 0))
+child = subprocess.Popen([sys.executable, "-c", "sum(range(3_000_000)); input()"], stdin=subprocess.PIPE)
+print(listener.getsockname()[1], flush=True)
+input()
+child.communicate(b"\\n")
+"""
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self/task"), reason="reads Linux's /proc")  # noqa: PTH112
+def test_the_processes_of_a_server_of_this_machine_are_found_and_counted():
+    server = subprocess.Popen(
+        [sys.executable, "-c", LISTENING], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    try:
+        port = int(server.stdout.readline())
+        found = processes.processes_of(parse_target(f"http://127.0.0.1:{port}"))
+        assert found.names == ("gateway", "worker 1", "client")
+        before_s = found.cpu_s()
+        sum(range(2_000_000))
+        assert found.cpu_s() > before_s
+    finally:
+        server.communicate("\n", timeout=30)
+    assert processes.processes_of(parse_target(f"http://127.0.0.1:{port}")) is None
+
+
+def test_a_server_elsewhere_is_not_looked_for():
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+        assert processes.processes_of(parse_target(f"http://192.0.2.1:{port}")) is None
+        assert processes.processes_of(parse_target(f"http://example.invalid:{port}")) is None
+        assert processes.processes_of(parse_target(f"http://localhost:{port}")) is not None
