@@ -36,6 +36,7 @@ def parsed(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("--tokens", type=int, default=64, choices=SIDE_OF_TOKENS, help="visual tokens of a picture")
     parser.add_argument("--images", type=int, nargs="+", help="of forwarding: how many pictures; default 1 4 8")
     parser.add_argument("--load", type=float, default=0.6, help="of mixed: share of the first topology's capacity")
+    parser.add_argument("--against", nargs="+", metavar="SETTING=VALUE", help="of mixed: each topology also with these")
     parser.add_argument("--requests", type=int, help="how many of each kind; default: some minutes in all")
     parser.add_argument("--name", help="end of the result file's name; default epd-SCENARIO")
     args = parser.parse_args(argv)

@@ -13,9 +13,9 @@ def mixed_table(result: Row) -> str:
     lines = [
         f"Requests with a picture come as often as texts, {result['rate_per_s']:.1f} a second each. 95th percentile of "
         "a text's first token beside them, over that of the same texts at the same times alone:\n",
-        "| agg | e-pd | auto |",
-        "|---|---|---|",
-        f"| {' | '.join(_ratio(result['ratios'].get(one)) for one in ('agg', 'e-pd', 'auto'))} |\n",
+        f"| {' | '.join(result['ratios'])} |",
+        f"|{'---|' * len(result['ratios'])}",
+        f"| {' | '.join(_ratio(ratio) for ratio in result['ratios'].values())} |\n",
         *(f"* {verdict}" for verdict in result["verdicts"]),
     ]
     return "\n".join(lines) + "\n"

@@ -40,7 +40,12 @@ TOPOLOGIES = {
         "routing.local_encode=never",
         "routing.overlap=always",
     ],
-    "e-p-d": ["routing.topology=e-p-d", "routing.overlap=always", "engine.max_step_tokens=64"],
+    "e-p-d": [
+        "routing.topology=e-p-d",
+        "routing.overlap=always",
+        "engine.max_step_tokens=64",
+        "media.niceness=3",
+    ],
     "auto": ["routing.topology=auto"],
 }
 
@@ -222,6 +227,15 @@ def until(condition):
     while not condition():
         assert time.monotonic() < deadline_s, "it never happened"
         time.sleep(0.1)
+
+
+def test_of_the_workers_only_encoders_step_back(fleet):
+    name, server = fleet
+    if name != "e-p-d":
+        pytest.skip("one topology will do")
+    pids = server._backend.supervisor.pids
+    found = {worker: os.getpriority(os.PRIO_PROCESS, pid) for worker, pid in pids.items()}
+    assert found == {"encode-0": 3, "prefill-0": 0, "decode-0": 0}
 
 
 def test_workers_that_are_killed_come_back_and_no_request_is_lost(fleet):

@@ -14,6 +14,7 @@ from chiasm.errors import InvalidSettingError
 from chiasm.launch.engine import Progress, start_worker
 from chiasm.launch.processes.specs import WorkerSpec
 from chiasm.launch.server import address_of, bind, bind_unix, serve_app
+from chiasm.media.niceness import process_steps_back
 from chiasm.protocol.worker import Worker
 from chiasm.settings import Settings
 
@@ -47,6 +48,8 @@ def serve_worker(
     except BaseException:
         listener.close()
         raise
+    if spec.roles == ("encode",):
+        process_steps_back(settings.media.niceness)
     gc.collect()
     gc.freeze()  # what a loaded model consists of need not be walked again and again
 

@@ -6,6 +6,7 @@ from contextlib import suppress
 from typing import Protocol
 
 from chiasm.media.isolation.pool import ProcessPool
+from chiasm.media.niceness import thread_steps_back
 from chiasm.media.pixel_budget import PixelBudget
 from chiasm.media.prepare.base import ImagePreparer, PreparedImage
 from chiasm.media.prepare.medium import Announced, prepare_medium
@@ -39,7 +40,9 @@ class PictureDecoder:
         )
         self._max_pixels = settings.max_decoding_pixels
         self._pixels = PixelBudget(self._max_pixels)
-        self._pool = ThreadPoolExecutor(settings.decode_threads, thread_name_prefix="chiasm-decode")
+        self._pool = ThreadPoolExecutor(
+            settings.decode_threads, "chiasm-decode", initializer=thread_steps_back, initargs=(settings.niceness,)
+        )
         self.num_decoding = 0
         self.num_decoded = 0
         self.num_failed = 0

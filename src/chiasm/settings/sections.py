@@ -123,6 +123,15 @@ class MediaSettings(Section, frozen=True, kw_only=True):
         Literal["threads", "processes"],
         Meta(description="Decode in this process, or in others that may crash, hang or swell without harm to it."),
     ] = "threads"
+    niceness: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=19,
+            description="How far media work steps back where it and text want the same core: threads and processes "
+            "that decode, and workers that only encode. 0: not at all.",
+        ),
+    ] = 0
     decode_timeout_s: Annotated[float, Meta(gt=0, description="Time for one picture in a decoder process.")] = 20.0
     max_decoder_bytes: Annotated[
         int, Meta(ge=16 * 2**20, description="Memory that a decoder process may take for pictures.")

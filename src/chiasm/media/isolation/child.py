@@ -28,6 +28,7 @@ from chiasm.media.isolation.wire import (
     Taken,
     bytes_of,
 )
+from chiasm.media.niceness import process_steps_back
 from chiasm.media.picture.header import Header, read_header
 from chiasm.media.prepare.medium import prepare_medium
 from chiasm.media.sources import read_source
@@ -50,6 +51,7 @@ def main(descriptor: int) -> None:
 def _serve(link: Link) -> None:
     settings = link.receive(MediaSettings)
     _limit_memory(settings.max_decoder_bytes)
+    process_steps_back(settings.niceness)
     link.send(Ready())
     decoder = _Decoder(settings)
     while True:

@@ -1,0 +1,54 @@
+"""Media work that steps back: lower priorities for threads and processes, never higher ones."""
+
+import os
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+
+from chiasm.media.decoding import PictureDecoder
+from chiasm.media.isolation.pool import ProcessPool
+from chiasm.media.niceness import thread_steps_back
+from chiasm.settings import MediaSettings
+
+
+def niceness(pid: int = 0) -> int:
+    return os.getpriority(os.PRIO_PROCESS, pid)
+
+
+def test_a_thread_steps_back_alone_and_never_forward():
+    with ThreadPoolExecutor(1) as pool:
+        found = [
+            pool.submit(lambda wanted: (thread_steps_back(wanted), niceness())[1], wanted).result()
+            for wanted in (5, 0, 3, 7)
+        ]
+    assert found == [5, 5, 5, 7]
+    assert niceness() == 0
+
+
+def test_a_process_steps_back_with_all_its_threads_and_its_own_session():
+    program = (
+        "import os, threading; from pathlib import Path; from chiasm.media.niceness import process_steps_back\n"
+        "end = threading.Event(); other = threading.Thread(target=end.wait); other.start(); process_steps_back(6)\n"
+        "print(*{os.getpriority(os.PRIO_PROCESS, int(one.name)) for one in Path('/proc/self/task').iterdir()})\n"
+        "group = Path('/proc/self/autogroup'); print(group.read_text().split()[-1] if group.exists() else 6); end.set()"
+    )
+    told = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60, start_new_session=True
+    )
+    assert told.stdout.split() == ["6", "6"]
+
+
+async def test_decoders_step_back_as_far_as_the_setting_says():
+    decoder = PictureDecoder(MediaSettings(niceness=4))
+    assert decoder._pool.submit(niceness).result() == 4
+    decoder.close()
+
+
+def test_decoder_processes_step_back_before_they_take_a_picture():
+    settings = MediaSettings(niceness=4, decoder="processes")
+    pool = ProcessPool(settings, 1)
+    try:
+        pool._idle[0]._wait_ready()
+        assert niceness(pool.idle_pids[0]) == 4
+    finally:
+        pool.close()
