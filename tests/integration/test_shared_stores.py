@@ -127,7 +127,7 @@ async def test_what_is_published_is_read_in_order_by_all(stores):
 async def test_a_topic_is_bounded(stores, monkeypatch):
     from chiasm.sharing import local, redis
 
-    monkeypatch.setattr(redis, "_MAX_ENTRIES", 3)
+    monkeypatch.setattr(redis, "MAX_ENTRIES", 3)
     monkeypatch.setattr(local, "MAX_ENTRIES", 3)
     for number in range(5):
         await stores[0].publish("content", str(number).encode())

@@ -4,6 +4,7 @@ import msgspec
 
 from chiasm.gateway.aliases import MAX_ALIASES
 from chiasm.settings import GatewaySettings, MediaSettings, Settings
+from chiasm.sharing.base import MAX_ENTRIES, TTL_S
 
 _MEDIA = "DELETE /admin/media/{sha256}"
 _TENANT = "DELETE /admin/tenants/{tenant}/cache"
@@ -89,6 +90,7 @@ def _downloads(media: MediaSettings) -> tuple[Retention, ...]:
 def _gateway(settings: Settings) -> tuple[Retention, ...]:
     gateway = settings.gateway
     return (
+        *_store(gateway),
         Retention(
             what="routing by content",
             where="memory of the gateway",
@@ -119,6 +121,35 @@ def _gateway(settings: Settings) -> tuple[Retention, ...]:
             lifetime_s=gateway.receipt_ttl_s,
             bound=f"gateway.max_receipts = {gateway.max_receipts}",
             deleted_by=(_TENANT,),
+        ),
+    )
+
+
+def _store(gateway: GatewaySettings) -> tuple[Retention, ...]:
+    if not gateway.store:
+        return ()
+    return (
+        Retention(
+            what="hints for other gateways",
+            where="memory of the store",
+            holds="hashes of prompts and media, handles of embeddings, and which worker has them",
+            lifetime_s=TTL_S["content"],
+            bound=f"{MAX_ENTRIES} batches",
+            deleted_by=_BOTH,
+        ),
+        Retention(
+            what="acts for other gateways",
+            where="memory of the store",
+            holds="hashes of media and names of tenants that were deleted, names of workers that are drained",
+            lifetime_s=TTL_S["acts"],
+            bound=f"{MAX_ENTRIES} acts",
+        ),
+        Retention(
+            what="shares of limits",
+            where="memory of the store",
+            holds="names of tenants, and what each has used of late",
+            lifetime_s=86_400.0,
+            bound="one entry per tenant and limit",
         ),
     )
 

@@ -5,6 +5,10 @@ from typing import Protocol
 
 import msgspec
 
+MAX_ENTRIES = 4096
+"""Of a topic; the oldest go."""
+TTL_S: Mapping[str, float] = {"acts": 86_400.0, "content": 600.0}
+"""By topic, how long its entries are kept at most."""
 FIRST = "0-0"
 """The position before all entries of a topic."""
 

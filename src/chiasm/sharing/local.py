@@ -4,9 +4,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 
-from chiasm.sharing.base import Entry, PermitAsk, RateAsk, RateGrant, order_of
-
-MAX_ENTRIES = 4096
+from chiasm.sharing.base import MAX_ENTRIES, Entry, PermitAsk, RateAsk, RateGrant, order_of
 
 
 class _Bucket:

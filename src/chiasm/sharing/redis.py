@@ -11,15 +11,12 @@ from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
 
 from chiasm.errors import InvalidSettingError
-from chiasm.sharing.base import Entry, PermitAsk, RateAsk, RateGrant
+from chiasm.sharing.base import MAX_ENTRIES, TTL_S, Entry, PermitAsk, RateAsk, RateGrant
 from chiasm.sharing.scripts import ANNOUNCE, DRAW, HOLD
 
 _PREFIX = "{chiasm}:"  # one slot of a cluster, since scripts see several keys
 _MAX_CONNECTIONS = 4
-_MAX_ENTRIES = 4096
 _KEEP_MS = 3_600_000
-_TTL_S: Mapping[str, float] = {"acts": 86_400.0}
-_DEFAULT_TTL_S = 600.0
 
 Answer = TypeVar("Answer")
 
@@ -74,14 +71,14 @@ class RedisStore:
 
     async def publish(self, topic: str, payload: bytes) -> str:
         """See `Store`."""
-        ttl_ms = int(_TTL_S.get(topic, _DEFAULT_TTL_S) * 1000)
+        ttl_ms = int(TTL_S[topic] * 1000)
         key = _key(f"topic:{topic}")
         oldest = int(time.time() * 1000) - ttl_ms
 
         async def add() -> Any:
             async with self._redis.pipeline(transaction=False) as pipe:
                 pipe.xadd(key, {"by": self.name, "data": payload}, minid=oldest, approximate=False)
-                pipe.xtrim(key, maxlen=_MAX_ENTRIES, approximate=False)
+                pipe.xtrim(key, maxlen=MAX_ENTRIES, approximate=False)
                 pipe.pexpire(key, ttl_ms)
                 return await pipe.execute()
 
