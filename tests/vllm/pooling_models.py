@@ -6,10 +6,14 @@ from pathlib import Path
 import torch
 from safetensors.torch import load_file, save_file
 from transformers import AutoModel, AutoModelForSequenceClassification, AutoTokenizer
+from transformers.models.clip.image_processing_pil_clip import CLIPImageProcessorPil
 
+from chiasm.engines.pooling.ranker_loading import ImageRanker
+from chiasm.pooling.ranker_config import read_ranker_config
 from tests.numeric.minilm import directory as minilm
 
 POLARITIES = ("negative", "neutral", "positive")
+MARKER = "<image>"
 LABELS = ("O", *(f"{begin}-{kind}" for kind in POLARITIES for begin in "BI"))
 
 
@@ -43,6 +47,41 @@ def aspect_sentiment(directory: Path) -> Path:
     }
     file.write_text(json.dumps(config))
     AutoTokenizer.from_pretrained(minilm()).save_pretrained(directory)
+    return directory
+
+
+def image_ranker(directory: Path, text: str = "bert") -> Path:
+    """An image ranker of squares of 32 pixels with fixed random weights; a BERT for its text has MiniLM's real ones."""
+    torch.manual_seed(2)
+    directory.mkdir()
+    tokenizer = AutoTokenizer.from_pretrained(minilm())
+    tokenizer.add_special_tokens({"additional_special_tokens": [MARKER]})
+    tokenizer.save_pretrained(directory)
+    read = AutoModel.from_pretrained(minilm())
+    sizes = read.config.to_dict() | {"model_type": text, "vocab_size": len(tokenizer)}
+    if text != "bert":
+        sizes |= {"num_hidden_layers": 2, "type_vocab_size": 1, "pad_token_id": 1}
+    vision = {"hidden_size": 24, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48}
+    written = {
+        "model_type": "chiasm_image_ranker",
+        "marker_token": MARKER,
+        "text_config": sizes,
+        "vision_config": {"model_type": "clip_vision_model", "image_size": 32, "patch_size": 8, **vision},
+        "adapter_config": {"num_layers": 2, "num_attention_heads": 4, "intermediate_size": 48},
+    }
+    (directory / "config.json").write_text(json.dumps(written))
+    model = ImageRanker(read_ranker_config(directory)).eval()
+    with torch.no_grad():
+        for name, weight in model.named_parameters():
+            if not name.startswith("text_model."):
+                scale = 0.2 if weight.dim() > 1 else 0.1
+                weight.copy_(torch.randn_like(weight) * scale + float("norm" in name.lower()))
+        model.adapter.score.weight.mul_(0.2)  # scores that a sigmoid tells apart
+        if text == "bert":
+            read.resize_token_embeddings(len(tokenizer), mean_resizing=False)
+            model.text_model.load_state_dict(read.state_dict(), strict=False)
+    save_file(model.state_dict(), directory / "model.safetensors", metadata={"format": "pt"})
+    CLIPImageProcessorPil(size={"height": 32, "width": 32}, crop_size=32).save_pretrained(directory)
     return directory
 
 

@@ -83,6 +83,8 @@ def running(models, folder):
         started = {}
         for name, (processor, length) in PROCESSORS.items():
             flags = ("--runner", "pooling", "--max-model-len", str(length), "--io-processor-plugin", processor)
+            if name == "minilm":  # requests are read on threads, before vLLM's event loop gets them
+                flags += ("--middleware", "chiasm.workers.vllm.middleware.ProcessorMiddleware")
             log = folder / f"{name}.log"
             started[name] = start(*flags, log_path=log, model=models[name], environment=environment)
             stack.callback(started[name].stop)

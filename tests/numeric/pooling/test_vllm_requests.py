@@ -42,7 +42,7 @@ def served(tmp_path_factory):
 def rerank(served, *candidates):
     processor = Reranker(served.info)
     parsed = processor.parse({"query": "q", "candidates": list(candidates)})
-    return RequestUnderWay(processor, served, parsed, "the-same-id")
+    return RequestUnderWay(processor, served, parsed, "the-same-id").read()
 
 
 def scores(request):
@@ -92,7 +92,7 @@ def test_a_single_text_has_no_second_one(served):
     class Texts(Asking):
         work = ProcessorWork("classify", (TextInput("a"),))
 
-    request = RequestUnderWay(Texts(served.info), served, None, "")
+    request = RequestUnderWay(Texts(served.info), served, None, "").read()
     assert second_text_at(request.inputs[0]) is None
 
 
@@ -129,7 +129,7 @@ def test_what_cannot_be_computed_is_refused_before_the_engine(served, work, erro
 
     Bad.work = work
     with pytest.raises(error):
-        RequestUnderWay(Bad(served.info), served, None, "")
+        RequestUnderWay(Bad(served.info), served, None, "").read()
 
 
 def test_a_bug_in_post_is_the_processor_s_failure(served):
@@ -137,7 +137,7 @@ def test_a_bug_in_post_is_the_processor_s_failure(served):
         work = ProcessorWork("classify", (TextInput("a"),))
 
     with pytest.raises(PluginError, match="asking"):
-        RequestUnderWay(Texts(served.info), served, None, "").answer([np.zeros(1, np.float32)])
+        RequestUnderWay(Texts(served.info), served, None, "").read().answer([np.zeros(1, np.float32)])
 
 
 def test_a_processor_that_wants_pictures_fetched_is_refused(served):
@@ -146,4 +146,4 @@ def test_a_processor_that_wants_pictures_fetched_is_refused(served):
             return [object()]
 
     with pytest.raises(UnsupportedFeatureError, match="inside vLLM"):
-        RequestUnderWay(WithPictures(served.info), served, None, "")
+        RequestUnderWay(WithPictures(served.info), served, None, "").read()

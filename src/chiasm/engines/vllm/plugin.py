@@ -2,6 +2,7 @@
 
 _ARCHITECTURES = {
     "AspectSentimentForTokenClassification": "chiasm.engines.vllm.aspect_sentiment:AspectSentimentModel",
+    "ChiasmImageRanker": "chiasm.engines.vllm.ranker_model:ImageRankerModel",
 }
 
 
@@ -10,8 +11,10 @@ def register() -> None:
     from vllm import ModelRegistry  # noqa: PLC0415 - found, not chosen, in many processes
     from vllm.multimodal.media import MEDIA_CONNECTOR_REGISTRY  # noqa: PLC0415
 
+    from chiasm.engines.vllm import ranker_config  # noqa: PLC0415 - imports transformers
     from chiasm.engines.vllm.media_connector import SpoolMediaConnector  # noqa: PLC0415 - imports vLLM
 
     MEDIA_CONNECTOR_REGISTRY.register("chiasm")(SpoolMediaConnector)
+    ranker_config.register()
     for name, place in _ARCHITECTURES.items():
         ModelRegistry.register_model(name, place)

@@ -8,9 +8,10 @@ from chiasm.errors import EngineStartError, UnsupportedModelError
 from chiasm.pooling.model_files import PoolingModel, read_pooling_model
 from chiasm.workers.pooling.facts import pooling_info
 from chiasm.workers.pooling.tasks import Reader
+from chiasm.workers.pooling.worker import picture_preparer
 from chiasm.workers.vllm.requests import ServedModel
 
-_SHAPES = ("embedder", "sequence_classifier", "token_classifier")
+_SHAPES = ("embedder", "sequence_classifier", "token_classifier", "image_ranker")
 
 
 def served_model(config: Any) -> ServedModel:
@@ -30,11 +31,12 @@ def served_model(config: Any) -> ServedModel:
     most = min(model.max_tokens, int(config.max_model_len))
     reader = Reader(model, InputTokenizer(directory, model, max_tokens=most), similarity=None)
     width = int(config.embedding_size) if model.shape == "embedder" else 0
-    return ServedModel(directory.name, model, reader, pooling_info(model, width))
+    preparer = picture_preparer(directory) if model.takes_images else None
+    return ServedModel(directory.name, model, reader, pooling_info(model, width), preparer)
 
 
 def _check(model: PoolingModel, pooler: Any) -> None:
-    if model.shape not in _SHAPES or model.takes_images:
+    if model.shape not in _SHAPES or (model.takes_images and model.shape != "image_ranker"):
         raise UnsupportedModelError(
             f"Inside vLLM no processor serves a {model.model_type} {model.shape}", hint="Serve it with chiasm serve"
         )

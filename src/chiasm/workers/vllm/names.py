@@ -11,3 +11,8 @@ def reranker() -> str:
 def absa() -> str:
     """`--io-processor-plugin chiasm_absa`."""
     return f"{_SHIPPED}.AspectSentimentInVllm"
+
+
+def image_ranker() -> str:
+    """`--io-processor-plugin chiasm_image_ranker`."""
+    return f"{_SHIPPED}.ImageRankerInVllm"

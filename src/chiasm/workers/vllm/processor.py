@@ -3,6 +3,9 @@
 vLLM calls `pre_process` and `merge_pooling_params` one after the other without waiting in between, then computes, then
 calls `post_process` on a thread, or never: when a request is refused, fails or is cancelled. Ids of requests are no
 keys, since callers choose them (`X-Request-Id`).
+
+vLLM calls all but `post_process` on its event loop. With `chiasm.workers.vllm.middleware` a request has been read
+before, on threads, and what vLLM calls here only hands it on.
 """
 
 from collections import deque
@@ -11,6 +14,9 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, ClassVar
 
+import numpy as np
+import torch
+from numpy.typing import NDArray
 from vllm.exceptions import VLLMValidationError
 from vllm.inputs import TokensPrompt
 from vllm.outputs import PoolingRequestOutput
@@ -20,6 +26,7 @@ from vllm.pooling_params import PoolingParams
 from chiasm.errors import InvalidRequestError, PluginError, RequestError
 from chiasm.observability.logs import LOGGER
 from chiasm.pooling.io.base import IOProcessor, guarded
+from chiasm.workers.vllm.ahead import READ_AHEAD, Serving, announce
 from chiasm.workers.vllm.model import served_model
 from chiasm.workers.vllm.requests import InputTokens, RequestUnderWay, second_text_at
 
@@ -37,19 +44,28 @@ class ProcessorInVllm(VllmIOProcessor):  # type: ignore[misc]
         super().__init__(vllm_config, renderer)
         self._served = served_model(vllm_config.model_config)
         self._processor = self.kind(self._served.info)
-        self._has_type_ids = getattr(vllm_config.model_config.hf_config, "type_vocab_size", 0) > 1
+        text = vllm_config.model_config.hf_text_config
+        self._has_type_ids = getattr(text, "type_vocab_size", 0) > 1
+        announce(Serving(self._processor, self._served))
 
     def parse_data(self, data: object) -> Any:
         """Check the request's `data`."""
+        request = READ_AHEAD.get()
+        if request is not None:
+            return request
         with _in_words_of_vllm():
             return guarded(self._processor, self._processor.parse, data)
 
     def pre_process(self, prompt: Any, request_id: str | None = None, **_: Any) -> list[TokensPrompt]:
         """Make one prompt of each distinct input."""
-        with _in_words_of_vllm():
-            request = RequestUnderWay(self._processor, self._served, prompt, request_id or "")
+        request = prompt
+        if not isinstance(request, RequestUnderWay):
+            with _in_words_of_vllm():
+                request = RequestUnderWay(self._processor, self._served, prompt, request_id or "").read()
         _UNCLAIMED.set(deque(self._params(request)))
-        return [TokensPrompt(prompt_token_ids=tokens) for tokens in request.tokens()]
+        prompts = [_prompt(tokens, request.picture(tokens.place)) for tokens in request.tokens()]
+        request.drop_pictures()
+        return prompts
 
     def merge_pooling_params(self, params: PoolingParams | None = None) -> Any:
         """Parameters of the inputs that `pre_process` has just made.
@@ -107,6 +123,18 @@ class _ParamsOfInputs(list[PoolingParams]):
 def for_vllm(kind: type[IOProcessor]) -> type[ProcessorInVllm]:
     """The class that an entry point of `vllm.io_processor_plugins` names, for one of Chiasm's processors."""
     return type(f"{kind.__name__}InVllm", (ProcessorInVllm,), {"kind": kind, "__doc__": kind.__doc__})
+
+
+def _prompt(tokens: InputTokens, picture: tuple[str, NDArray[np.float32]] | None) -> TokensPrompt:
+    """Of one input; vLLM keeps what its model makes of a picture under the picture's identity."""
+    if picture is None:
+        return TokensPrompt(prompt_token_ids=tokens)
+    identity, pixels = picture
+    return TokensPrompt(
+        prompt_token_ids=tokens,
+        multi_modal_data={"image": torch.from_numpy(pixels)},
+        multi_modal_uuids={"image": [identity]},
+    )
 
 
 def _tokens_of(output: PoolingRequestOutput) -> InputTokens:
