@@ -1,14 +1,14 @@
 # `make help` lists the targets. Every one prepares .venv first; scripts/venv does that once per pyproject.toml.
 .DEFAULT_GOAL := help
-.PHONY: help serve test test-all test-vllm check check-venv check-lint check-format check-types check-imports check-pages
+.PHONY: help serve test test-all test-vllm test-ray check check-venv check-lint check-format check-types check-imports check-pages
 .PHONY: format bench docs clean
 
 PYTHON ?=
 export PYTHON
 # Tests compute on two threads at most, so that results and times do not depend on the machine's size.
-test test-all test-vllm: export HF_HUB_OFFLINE = 1
+test test-all test-vllm test-ray: export HF_HUB_OFFLINE = 1
 test test-all: export OMP_NUM_THREADS ?= 2
-test-vllm: export OMP_NUM_THREADS ?= 1
+test-vllm test-ray: export OMP_NUM_THREADS ?= 1
 
 BIN := .venv/bin
 FAST := $(wildcard tests/unit tests/training tests/architecture)
@@ -33,6 +33,11 @@ test-vllm: ## Run the suite over real vLLM servers on CPU, from .venv-vllm (CHIA
 	@scripts/venv embedded test check
 	@[ -n "$(CHIASM_VLLM_PYTHON)" ] || scripts/venv-vllm
 	$(BIN)/pytest tests/vllm $(ARGS)
+
+test-ray: ## Run the suite over a Ray cluster of three nodes on this machine, from .venv-ray
+	@scripts/venv embedded test check
+	@scripts/venv-ray
+	.venv-ray/bin/python -m pytest tests/ray $(ARGS)
 
 check: check-lint check-format check-types check-imports check-pages ## Lint, format, types, import contracts, generated pages (-k: all of them, past failures)
 

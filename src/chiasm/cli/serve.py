@@ -12,8 +12,11 @@ from chiasm.cli.printing import LoadingLine
 from chiasm.cli.process import restart_for_arithmetic
 
 if TYPE_CHECKING:
+    from chiasm.launch.cluster.serve import ClusterServer
     from chiasm.launch.local import LocalServer
     from chiasm.settings import Settings
+
+    Served = LocalServer | ClusterServer
 
 
 def serve(  # noqa: PLR0913 - one parameter is one option
@@ -43,6 +46,14 @@ def serve(  # noqa: PLR0913 - one parameter is one option
     encoders: Annotated[int | None, typer.Option(help="Encoders of e-pd and e-p-d.", show_default="1")] = None,
     prefills: Annotated[int | None, typer.Option(help="Prefill workers of e-pd and e-p-d.", show_default="1")] = None,
     decodes: Annotated[int | None, typer.Option(help="Decode workers of e-p-d.", show_default="1")] = None,
+    cluster: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ray|ray://HOST:PORT",
+            help="Place gateway and workers on the nodes of a Ray cluster.",
+            show_default="this machine",
+        ),
+    ] = None,
     adapter: Annotated[
         list[str] | None,
         typer.Option(
@@ -82,6 +93,8 @@ def serve(  # noqa: PLR0913 - one parameter is one option
 
       chiasm serve --topology auto
 
+      chiasm serve --topology e-p-d --cluster ray    (see docs/guides/ray.md)
+
       chiasm serve --engine vllm --model ./Qwen2.5-VL-3B-Instruct --topology e-pd --set vllm.python=/opt/vllm/bin/python
 
       chiasm serve --engine vllm --model ./Qwen2.5-VL-3B-Instruct --topology e-pd --workers workers.toml
@@ -98,6 +111,7 @@ def serve(  # noqa: PLR0913 - one parameter is one option
         gateway__port=port,
         pooling__task=task,
         adapters__preload=adapter,
+        cluster__address=cluster,
         routing__topology=topology,
         routing__workers=int(workers) if workers and workers.isdigit() else None,
         vllm__workers_file=workers if workers and not workers.isdigit() else None,
@@ -110,7 +124,8 @@ def serve(  # noqa: PLR0913 - one parameter is one option
 
 
 def _serve(settings: "Settings", *, as_json: bool, take_over: str | None) -> None:
-    from chiasm.launch.local import serve as serve_until_stopped
+    from chiasm.launch.cluster.serve import serve_on_cluster
+    from chiasm.launch.local import serve as serve_here
     from chiasm.launch.succession.handover import inherited
     from chiasm.observability.logs import configure_logging
 
@@ -118,7 +133,7 @@ def _serve(settings: "Settings", *, as_json: bool, take_over: str | None) -> Non
     started_s = time.perf_counter()
     loading = LoadingLine()
 
-    def on_ready(server: "LocalServer") -> None:
+    def on_ready(server: "Served") -> None:
         loading.__exit__()
         took_s = time.perf_counter() - started_s
         if as_json:
@@ -128,11 +143,13 @@ def _serve(settings: "Settings", *, as_json: bool, take_over: str | None) -> Non
         sys.stdout.flush()
 
     with loading as progress:
-        inheritance = inherited(take_over, settings.gateway) if take_over else None
-        serve_until_stopped(settings, progress, on_ready, inheritance)
+        if settings.cluster.address:
+            serve_on_cluster(settings, progress, on_ready)
+        else:
+            serve_here(settings, progress, on_ready, inherited(take_over, settings.gateway) if take_over else None)
 
 
-def _print_welcome(server: "LocalServer", took_s: float, *, has_keys: bool) -> None:
+def _print_welcome(server: "Served", took_s: float, *, has_keys: bool) -> None:
     typer.echo(f"{server.model} is served on {server.address} (ready after {took_s:.1f} s; Ctrl+C stops it)")
     if server.tasks:
         _print_pooling(server, has_keys=has_keys)
@@ -153,7 +170,7 @@ _EXAMPLES = {
 }
 
 
-def _print_pooling(server: "LocalServer", *, has_keys: bool) -> None:
+def _print_pooling(server: "Served", *, has_keys: bool) -> None:
     header = " -H 'Authorization: Bearer KEY'" if has_keys else ""
     for number, task in enumerate(server.tasks):
         path, body = _EXAMPLES[task]

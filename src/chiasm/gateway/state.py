@@ -100,6 +100,7 @@ class Gateway:
 
     Attributes:
         renewable: Who runs the worker processes; None where there are none, or others run them.
+        encoders_wanted: How many an autoscaler wants; None without one.
         replaceable: Who can start a successor of this server; None where it is a part of another program.
         link: The way to what it shares with other gateways; whoever runs the gateway keeps and closes it.
     """
@@ -136,6 +137,7 @@ class Gateway:
         self.metrics.registry.register(FetchLookups(lambda: ingest.fetch_lookups))
         self.tracing = Tracing()
         self.renewable: Renewable | None = None
+        self.encoders_wanted: int | None = None
         self.replaceable: Replaceable | None = None
 
     @property
@@ -194,6 +196,7 @@ class Gateway:
         return WorkerMemory(worker="gateway", process=process_memory(), allocator=allocator_memory(), parts=parts)
 
     def _levels(self) -> Mapping[str, float]:
+        wanted = {} if self.encoders_wanted is None else {"encoders_wanted": self.encoders_wanted}
         return {
             "requests_open": self.admission.num_open,
             "requests_running": self.admission.num_running,
@@ -203,6 +206,7 @@ class Gateway:
             "store_up": self.link.is_up,
             "hints_learned": self.peers.num_learned,
             **autoscaling_levels(self.admission, self.worker, self.settings.ttft_slo_s),
+            **wanted,
         }
 
     def _worker_levels(self) -> Mapping[str, float]:

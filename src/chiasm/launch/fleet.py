@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
 
 from chiasm.errors import EngineStartError
@@ -18,6 +18,7 @@ from chiasm.media.ingest import MediaIngest
 from chiasm.media.spool import Spool
 from chiasm.protocol.fleet import WorkerProcessState
 from chiasm.protocol.worker import Worker
+from chiasm.routing.fleet import Fleet
 from chiasm.routing.router import Router
 from chiasm.settings import Settings
 from chiasm.sharing.link import Link
@@ -26,17 +27,22 @@ logger = logging.getLogger(__name__)
 _JOIN_TIMEOUT_S = 120.0
 _LOOK_INTERVAL_S = 0.02
 
+Keep = Callable[[Members, Fleet], Coroutine[None, None, None]]
+
 
 class WorkerFleet:
     """A `Backend` of processes. The server's own process loads neither torch nor the model."""
 
-    def __init__(self, settings: Settings, progress: Progress, crew: Crew | None = None) -> None:
+    def __init__(
+        self, settings: Settings, progress: Progress, crew: Crew | None = None, keep: Keep | None = None
+    ) -> None:
         """Start the processes and wait for them.
 
         Args:
             settings: All sections.
             progress: Told how the start goes.
             crew: Which workers there are; by default those of the embedded engine.
+            keep: Lets further workers join and leave, until it is cancelled.
 
         Raises:
             InvalidSettingError: A folder cannot be used.
@@ -45,6 +51,7 @@ class WorkerFleet:
         self._settings = settings
         self._watched = watched_folder(settings.routing.directory) if settings.routing.directory else None
         self._crew = crew or EmbeddedCrew(settings)
+        self._keep_others = keep
         self._spool = Spool(settings.media) if self._crew.shares_host else None
         self._specs = self._crew.specs
         self._renewals: Renewals | None = None
@@ -94,7 +101,7 @@ class WorkerFleet:
                 drain_timeout_s=self._settings.gateway.drain_timeout_s,
                 start_timeout_s=self._crew.start_timeout_s,
             )
-            keeping = asyncio.create_task(self._keep(members))
+            keeping = asyncio.create_task(self._keep(members, router.fleet))
             keeping.add_done_callback(_report_fault)
             closing.push_async_callback(_ended, keeping)
             router.start()
@@ -117,11 +124,13 @@ class WorkerFleet:
         assert self._members is not None
         await self._members.keep_announced(link)
 
-    async def _keep(self, members: Members) -> None:
+    async def _keep(self, members: Members, fleet: Fleet) -> None:
         async with asyncio.TaskGroup() as group:
             group.create_task(self._supervisor.keep(members.join, members.leave))
             group.create_task(members.end_the_sick(self._supervisor.restart))
             group.create_task(members.keep_listed(self._crew.listed))
+            if self._keep_others is not None:
+                group.create_task(self._keep_others(members, fleet))
             if self._watched is not None:
                 group.create_task(members.keep_registered(self._watched))
 

@@ -87,6 +87,7 @@ class LocalServer:
 
     Attributes:
         address: URL of the server, as seen from this machine.
+        gateway: Its state while it serves.
         listener: What it listens on.
         handover: How it is replaced; None where it is a part of another program.
     """
@@ -109,6 +110,7 @@ class LocalServer:
         """
         self._settings = settings
         self._traces = _exporter(settings.observability)
+        self.gateway: Gateway | None = None
         self.handover: Handover | None = None
         self._store = make_store(settings.gateway)
         self.listener = listener or bind(settings.gateway.host, settings.gateway.port)
@@ -146,7 +148,7 @@ class LocalServer:
                 self._settings.adapters,
                 link,
             )
-            gateway = app.state.gateway
+            gateway = self.gateway = app.state.gateway
             gateway.renewable = self._backend if isinstance(self._backend, Renewable) else None
             await gateway.adapters.preload(self._settings.adapters)
             await link.round()  # so that the first requests meet shared limits

@@ -30,6 +30,7 @@ LEVELS = {
     "encoder_queue_seconds": "Predicted work of encoders not done yet, per ready encoder.",
     "prefill_queue_seconds": "Predicted work of prefill not done yet, per ready worker.",
     "predicted_slo_misses": "Waiting requests that will have no first token within gateway.ttft_slo_s.",
+    "encoders_wanted": "Encoders that the autoscaler of a cluster wants, whether or not it acts.",
     "is_healthy": "1 while the engine, or every stage of the fleet, has what it needs.",
     "running": "Sequences computed now.",
     "waiting": "Sequences that wait for a slot.",

@@ -4,6 +4,7 @@ A room's constructor takes its own section, never the whole `Settings`. Environm
 """
 
 from chiasm.settings.adapters import AdapterSettings
+from chiasm.settings.cluster import ClusterSettings
 from chiasm.settings.sections import (
     EngineSettings,
     GatewaySettings,
@@ -19,6 +20,7 @@ from chiasm.settings.vllm import VllmSettings
 
 __all__ = [
     "AdapterSettings",
+    "ClusterSettings",
     "EngineSettings",
     "GatewaySettings",
     "MediaSettings",

@@ -35,3 +35,8 @@ def inherited_environment() -> dict[str, str]:
     """What other programs get of this process's environment: all but what was set for our own arithmetic."""
     own = ALLOCATOR_VARIABLES | THREAD_VARIABLES
     return {name: value for name, value in os.environ.items() if own.get(name) != value}
+
+
+def refuse_usage_statistics() -> None:
+    """Keep Ray, where we start it, from reporting to its makers."""
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")

@@ -6,6 +6,7 @@ from msgspec import Meta
 
 from chiasm.settings.adapters import AdapterSettings
 from chiasm.settings.base import Section
+from chiasm.settings.cluster import ClusterSettings
 from chiasm.settings.vllm import VllmSettings
 
 
@@ -371,4 +372,5 @@ class Settings(Section, frozen=True, kw_only=True):
     transfer: TransferSettings = TransferSettings()
     routing: RoutingSettings = RoutingSettings()
     vllm: VllmSettings = VllmSettings()
+    cluster: ClusterSettings = ClusterSettings()
     observability: ObservabilitySettings = ObservabilitySettings()

@@ -23,6 +23,8 @@ class Loading(msgspec.Struct, frozen=True, tag="loading"):
 class Ready(msgspec.Struct, frozen=True, tag="ready"):
     """It listens."""
 
+    address: str = ""
+
 
 class Failed(msgspec.Struct, frozen=True, tag="failed"):
     """It cannot start: an error of the tree. The process ends."""
@@ -32,4 +34,33 @@ class Failed(msgspec.Struct, frozen=True, tag="failed"):
     hint: str | None = None
 
 
-Report = Loading | Ready | Failed
+class MemberLoad(msgspec.Struct, frozen=True):
+    """A worker as a gateway sees it: the state of its member, and calls under way there."""
+
+    state: str
+    num_open: int
+
+
+class Load(msgspec.Struct, frozen=True, tag="load"):
+    """What a gateway has under way: levels of its metrics, and its members. Comes again and again."""
+
+    levels: dict[str, float]
+    members: dict[str, MemberLoad]
+
+
+class Listed(msgspec.Struct, frozen=True):
+    """A worker that a gateway is to have. One that leaves gets no more work."""
+
+    address: str
+    is_leaving: bool = False
+
+
+class Roster(msgspec.Struct, frozen=True):
+    """Goes down to a gateway: the workers by name, and how many encoders are wanted. A higher number is newer."""
+
+    number: int
+    workers: dict[str, Listed]
+    encoders_wanted: int | None = None
+
+
+Report = Loading | Ready | Failed | Load

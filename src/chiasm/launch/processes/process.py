@@ -11,7 +11,7 @@ from collections.abc import Callable
 import msgspec
 
 from chiasm.errors import ChiasmError, EngineStartError, error_class
-from chiasm.launch.processes.messages import Failed, Order, Ready, Report
+from chiasm.launch.processes.messages import Failed, Load, Loading, Order, Ready, Report
 from chiasm.launch.processes.pidfd import process_ended
 from chiasm.settings.process import environment_for_arithmetic
 
@@ -26,15 +26,18 @@ class WorkerProcess:
 
     Attributes:
         address: Where it listens, for `RemoteWorker`.
+        load: What it reported last, if it is a gateway.
     """
 
-    def __init__(self, order: Order) -> None:
+    def __init__(self, order: Order, program: str = "") -> None:
+        """Give the order to a module that is run, by default the one that runs a worker."""
+        self.load: Load | None = None
         self.name = order.spec.name
         self.address = order.spec.address
         self.started_s = time.monotonic()
         self._reports: queue.Queue[Report | None] = queue.Queue(_MAX_REPORTS)
         self._process = subprocess.Popen(  # noqa: S603 - our own interpreter with our own program
-            _COMMAND,
+            (sys.executable, "-m", program) if program else _COMMAND,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env=environment_for_arithmetic(),  # None: as ours is
@@ -68,7 +71,9 @@ class WorkerProcess:
             while not isinstance(report := self._next(deadline_s), Ready):
                 if isinstance(report, Failed):
                     raise _rebuilt(report)
-                progress(f"{self.name}: {report.what}", report.share)
+                if isinstance(report, Loading):
+                    progress(f"{self.name}: {report.what}", report.share)
+            self.address = report.address or self.address
         except BaseException:
             self.kill()
             raise
@@ -76,6 +81,13 @@ class WorkerProcess:
     async def ended(self) -> None:
         """Wait for its end."""
         await process_ended(self.pid, lambda: self.is_alive)
+
+    def tell(self, message: msgspec.Struct) -> None:
+        """Say something to a program that listens after its order. One that has ended does not hear it."""
+        assert self._process.stdin is not None
+        with contextlib.suppress(OSError, ValueError):
+            self._process.stdin.write(msgspec.json.encode(message) + b"\n")
+            self._process.stdin.flush()
 
     def terminate(self) -> None:
         """Ask it to drain and end."""
@@ -109,8 +121,12 @@ class WorkerProcess:
         assert self._process.stdout is not None
         with self._process.stdout as lines, contextlib.suppress(ValueError):  # not a report: it is not our worker
             for line in lines:
+                report = msgspec.json.decode(line, type=Report)
+                if isinstance(report, Load):
+                    self.load = report
+                    continue
                 with contextlib.suppress(queue.Full):  # nobody waits for reports of a worker that is up
-                    self._reports.put_nowait(msgspec.json.decode(line, type=Report))
+                    self._reports.put_nowait(report)
         with contextlib.suppress(queue.Full):
             self._reports.put_nowait(None)
 

@@ -1,0 +1,72 @@
+"""Joining a cluster of Ray's, or starting one on this machine."""
+
+import contextlib
+import math
+import os
+from collections.abc import Iterator
+from importlib.util import find_spec
+from typing import Any
+
+from chiasm.errors import EngineStartError, MissingExtraError
+from chiasm.launch.cluster.placement import ray_address
+from chiasm.settings import Settings
+from chiasm.settings.process import refuse_usage_statistics
+from chiasm.settings.secret import hand_down_secrets
+
+_STORE_BYTES = 80 * 2**20  # Ray's smallest: nothing of ours is in it
+_HINT = "`ray status` on this machine says whether it is in a cluster; join one with `ray start --address=HOST:PORT`"
+
+
+@contextlib.contextmanager
+def joined(settings: Settings, needed_cpus: float) -> Iterator[None]:
+    """Be a driver of the cluster inside the block; its actors end with it.
+
+    Args:
+        settings: `cluster.address` says which. Without one, a cluster starts on this machine, with loopback's address
+            and with this process's secrets in its environment.
+        needed_cpus: What such a cluster must have in any case, whatever the machine has.
+
+    Raises:
+        MissingExtraError: Ray is not installed.
+        EngineStartError: There is no such cluster, or this machine is not in it.
+    """
+    address = ray_address(settings.cluster.address)
+    if find_spec("ray") is None:
+        raise MissingExtraError("A cluster needs Ray", hint="pip install 'chiasm[ray]'")
+    import ray
+
+    refuse_usage_statistics()
+    try:
+        if address is not None:
+            _init(address=address)
+        else:
+            _join_or_start(settings, needed_cpus)
+    except (OSError, RuntimeError, ValueError) as error:
+        raise EngineStartError(
+            f"Cannot join the cluster '{settings.cluster.address}': {type(error).__name__}", hint=_HINT
+        ) from error
+    try:
+        yield
+    finally:
+        ray.shutdown()
+
+
+def _join_or_start(settings: Settings, needed_cpus: float) -> None:
+    try:
+        _init(address="auto")
+    except ConnectionError:
+        hand_down_secrets(settings)
+        num_cpus = max(os.cpu_count() or 1, math.ceil(needed_cpus))
+        _init(
+            address="local",
+            num_cpus=num_cpus,
+            object_store_memory=_STORE_BYTES,
+            include_dashboard=False,
+            _node_ip_address="127.0.0.1",
+        )
+
+
+def _init(**options: Any) -> None:
+    import ray
+
+    ray.init(configure_logging=False, logging_level="WARNING", **options)

@@ -1,0 +1,24 @@
+"""Secrets apart from the rest."""
+
+import pytest
+
+from chiasm.settings import resolve
+from chiasm.settings.secret import secrets_of, without_secrets
+from chiasm.settings.sources import SECRET_FIELDS
+
+
+def test_only_what_is_set_is_a_secret_that_must_be_elsewhere_too():
+    assert secrets_of(resolve(environment={}).settings) == {}
+    values = {"routing.worker_token": "t", "gateway.api_keys": ["k"]}
+    assert secrets_of(resolve(values=values, environment={}).settings) == {
+        "gateway.api_keys": ("k",),
+        "routing.worker_token": "t",
+    }
+
+
+@pytest.mark.parametrize("name", sorted(SECRET_FIELDS))
+def test_every_secret_can_be_left_out(name):
+    value = "secret" if name in ("routing.worker_token", "gateway.store_password") else ["secret"]
+    settings = resolve(values={name: value, "gateway.port": 9}, environment={}).settings
+    assert secrets_of(settings)
+    assert without_secrets(settings) == resolve(values={"gateway.port": 9}, environment={}).settings
