@@ -38,7 +38,6 @@ class Keeper:
         self._listener = listener
         self._command = command
         self._pids = {successor.pid}
-        self._tasks: set[asyncio.Task[None]] = set()
         self._renewing: asyncio.Task[None] | None = None
 
     async def run(self) -> int:
@@ -76,13 +75,13 @@ class Keeper:
         former = self._current
         try:
             successor = start_successor(self._command, self._listener)
-            self._pids.add(successor.pid)
             await successor.wait_ready()
         except EngineStartError as error:
             logger.error("The server stays: %s", error.message)
             former.tell(FAILED)
             return
         self._current = successor
+        self._pids.add(successor.pid)
         former.tell(LEAVE)
 
     def _pass_on(self, number: int) -> None:
