@@ -52,6 +52,16 @@ def split(crews, tmp_path_factory):
     return split_crew(crews, tmp_path_factory.mktemp)
 
 
+@pytest.fixture(scope="session")
+def adapters(tmp_path_factory):
+    """A folder of adapters of the packaged model."""
+    from tests.vllm.adapters import write_adapters
+
+    return write_adapters(tmp_path_factory.mktemp("adapters"))
+
+
 @pytest.fixture
-def disaggregated(crews):
-    return disaggregated_crew(crews)
+def disaggregated(crews, adapters):
+    from tests.vllm.adapters import options
+
+    return disaggregated_crew(crews, lambda: options(adapters))

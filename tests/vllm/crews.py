@@ -28,7 +28,7 @@ OPERATOR = "operator"
 """Key of the gateways of crews that Chiasm starts."""
 _MAX_SERVERS = 4
 _ENCODER_RAN = "Finish execute for mm hash"
-_OPERATED = f'gateway.admin_keys=["{OPERATOR}"]'
+OPERATED = f'gateway.admin_keys=["{OPERATOR}"]'
 _UNI = 'vllm.extra_arguments=["--distributed-executor-backend", "uni"]'
 
 
@@ -95,7 +95,7 @@ class Split:
             "engine.kind=vllm",
             "routing.topology=e-pd",
             f"routing.worker_token={secrets.token_hex(8)}",
-            _OPERATED,
+            OPERATED,
         )
         self._closing = ExitStack()
 
@@ -141,7 +141,7 @@ def workers_file(folder: Path, listed: dict[str, tuple[str, str]]) -> str:
 
 def aggregated_crew(crews: Crews) -> Gateway:
     """One whole server of two data-parallel engines, started by Chiasm."""
-    own = ("engine.kind=vllm", "routing.topology=agg", "routing.workers=1", "vllm.data_parallel=2", _UNI, _OPERATED)
+    own = ("engine.kind=vllm", "routing.topology=agg", "routing.workers=1", "vllm.data_parallel=2", _UNI, OPERATED)
     return crews.lend("aggregated", 2, lambda: gateway(*own))
 
 
@@ -155,12 +155,12 @@ def split_crew(crews: Crews, folder: Callable[[str], Path]) -> Split:
     return crews.lend("split", 3, lambda: Split(folder("split")))
 
 
-def disaggregated_crew(crews: Crews) -> Gateway:
-    """A server for each stage, started by Chiasm; keys and values go over NIXL."""
+def disaggregated_crew(crews: Crews, settings: Callable[[], tuple[str, ...]]) -> Gateway:
+    """A server for each stage, started by Chiasm with further settings; keys and values go over NIXL."""
     if "nixl" not in installed_vllm(str(vllm_python())).packages:
         pytest.skip("vLLM's environment has no NIXL")
-    own = ("engine.kind=vllm", "routing.topology=e-p-d", "routing.local_encode=never")
-    return crews.lend("disaggregated", 3, lambda: gateway(*own))
+    own = ("engine.kind=vllm", "routing.topology=e-p-d", "routing.local_encode=never", OPERATED)
+    return crews.lend("disaggregated", 3, lambda: gateway(*own, *settings()))
 
 
 def in_order(items: list[pytest.Item]) -> list[pytest.Item]:

@@ -1,61 +1,26 @@
 """Adapters on real vLLM servers, whole and split, loaded while they run, against the embedded engine."""
 
 import json
-import urllib.error
-import urllib.request
 
 import pytest
-import torch
-from transformers import AutoModelForImageTextToText
 
 from chiasm.launch.vllm.process import _UnixConnection
-from tests.numeric.adapters import write_adapter
-from tests.vllm.crews import MARKS
+from tests.vllm.adapters import operate, options, said
+from tests.vllm.crews import MARKS, OPERATED
 from tests.vllm.gateways import PROMPTS, gateway
-from tests.vllm.servers import MODEL
 
 pytestmark = MARKS
-ADMIN = 'gateway.admin_keys=["operator"]'
 
 
 @pytest.fixture(scope="module")
-def root(tmp_path_factory):
-    """Folders of adapters of the packaged model: 'first' and 'later'."""
-    made = tmp_path_factory.mktemp("adapters")
-    model = AutoModelForImageTextToText.from_pretrained(MODEL, dtype=torch.float32)
-    for seed, name in enumerate(("first", "later")):
-        write_adapter(model, made / name, seed, rank=8)
-    return made
-
-
-def options(root):
-    return (ADMIN, f'adapters.roots=["{root}"]', f'adapters.preload=["first={root}/first"]', "adapters.max_rank=8")
-
-
-def operate(server, method, path="", body=None):
-    """Status and answer of an operator's call."""
-    headers = {"content-type": "application/json", "authorization": "Bearer operator"}
-    data = None if body is None else json.dumps(body).encode()
-    request = urllib.request.Request(f"{server.address}/admin/adapters{path}", data, headers, method=method)
-    try:
-        with urllib.request.urlopen(request, timeout=120) as response:
-            return response.status, json.load(response)
-    except urllib.error.HTTPError as error:
-        with error:
-            return error.code, json.load(error)
-
-
-def said(server, parts, model):
-    status, body = server.chat(parts, model=model, max_tokens=12)
-    assert status == 200, body
-    assert body["model"] == model
-    return body["choices"][0]["message"]["content"]
+def root(adapters):
+    return adapters
 
 
 @pytest.fixture(scope="module")
 def expected(root):
     """What the embedded engine says, by model and prompt."""
-    with gateway(*options(root)) as server:
+    with gateway(OPERATED, *options(root)) as server:
         assert operate(server, "POST", body={"name": "later", "path": f"{root}/later"})[0] == 200
         models = ("tiny_vlm", "first", "later")
         found = {(model, name): said(server, PROMPTS[name], model) for model in models for name in ("text", "two")}
@@ -65,7 +30,8 @@ def expected(root):
 
 @pytest.fixture(scope="module")
 def served(root):
-    with gateway("engine.kind=vllm", "routing.topology=e-pd", "routing.local_encode=never", *options(root)) as server:
+    own = ("engine.kind=vllm", "routing.topology=e-pd", "routing.local_encode=never", OPERATED)
+    with gateway(*own, *options(root)) as server:
         yield server
 
 
