@@ -3,8 +3,11 @@
 import pytest
 
 from tests.e2e.served import picture
-from tests.vllm.crews import MARKS
-from tests.vllm.gateways import PROMPTS, QUESTION, assert_same
+from tests.vllm.adapters import operate, options, said
+from tests.vllm.crews import MARKS, OPERATED
+from tests.vllm.gateways import PROMPTS, QUESTION, assert_same, gateway
+from tests.vllm.test_deletion import QUESTION as LONG_QUESTION
+from tests.vllm.test_deletion import cached, delete
 
 pytestmark = MARKS
 
@@ -34,3 +37,33 @@ def test_several_choices_come_from_the_decoding_server(over_vllm, embedded):
         [choice["message"]["content"] for choice in one.chat(parts, n=2)[1]["choices"]] for one in (over_vllm, embedded)
     )
     assert found == expected
+
+
+def test_adapters_go_with_a_prompt_from_server_to_server(over_vllm, adapters):
+    """Keys and values that one adapter made are taken by the server that decodes with the same one."""
+    later = {"name": "later", "path": f"{adapters}/later"}
+    with gateway(OPERATED, *options(adapters)) as embedded:
+        assert operate(embedded, "POST", body=later)[0] == 200
+        models = ("tiny_vlm", "first", "later")
+        expected = {(model, name): said(embedded, PROMPTS[name], model) for model in models for name in ("text", "two")}
+    assert len(set(expected.values())) == len(expected)
+    assert operate(over_vllm, "POST", body=later)[0] == 200
+    for (model, name), text in expected.items():
+        assert said(over_vllm, PROMPTS[name], model) == text, (model, name)
+    assert operate(over_vllm, "DELETE", "/later")[0] == 200
+    assert over_vllm.chat(PROMPTS["text"], model="later")[0] == 404
+
+
+def test_a_deleted_picture_is_in_no_stages_cache(over_vllm):
+    shown = picture("green", shift=93)
+    expected = over_vllm.chat((shown, LONG_QUESTION))
+    assert cached(over_vllm.chat((shown, LONG_QUESTION))) >= 128
+    report = delete(over_vllm, shown)
+    assert report["complete"], report
+    told = {one["worker"]: one for one in report["workers"]}
+    assert set(told) == {"router", "encode-0", "prefill-0", "decode-0"}
+    assert told["encode-0"]["num_offers"] >= 1
+    again = over_vllm.chat((shown, LONG_QUESTION))
+    assert cached(again) == 0
+    assert again[1]["choices"] == expected[1]["choices"]
+    assert cached(over_vllm.chat((shown, LONG_QUESTION))) >= 128
