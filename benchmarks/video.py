@@ -2,6 +2,10 @@
 
 Serving stacks read every frame with OpenCV, keep the wanted ones and resize them with the model's processor. Ways take
 turns and ratios are those of the same round, so that a busy machine harms all of them alike.
+
+What stops it is shown beside: what libav alone takes to decode every frame with two threads, and the wall time of each
+part of our own work in one thread. Of these only the walk over the packets cannot run beside the others; decoding runs
+beside itself where keyframes allow, and beside the colours and sizes of earlier frames always.
 """
 
 import argparse
@@ -24,7 +28,7 @@ from benchmarks import machine
 from benchmarks.media import cpu_s, photo
 from benchmarks.ratios import median_ratio
 from chiasm.media.kernels.registry import kernels
-from chiasm.media.video.frames import sample_video
+from chiasm.media.video.frames import decoder_frames, sample_video
 from chiasm.media.video.header import read_video_header
 from chiasm.media.video.sampling import SamplingRule, sampled_indices
 from chiasm.settings import MediaSettings
@@ -87,6 +91,33 @@ def with_opencv(data: bytes, path: str) -> list[Any]:
     return found
 
 
+def libav_alone(_: bytes, path: str) -> list[Any]:
+    """The raw decoder's limit: frame threads, every frame, no colours, no sizes."""
+    with av.open(path) as file:
+        stream = file.streams.video[0]
+        stream.thread_type, stream.codec_context.thread_count = "FRAME", 2
+        for _frame in file.decode(stream):
+            pass
+    return []
+
+
+def parts_ms(data: bytes) -> dict[str, float]:
+    """Wall time of each part of our work, one after the other in one thread."""
+    started = time.perf_counter()
+    header = read_video_header(data, SETTINGS)
+    walked = time.perf_counter()
+    pts = [header.pts[index] for index in sampled_indices(header.num_frames, header.average_fps, RULE)]
+    frames = [frame for _, frame in decoder_frames(data, header, [pts])]
+    decoded = time.perf_counter()
+    pixels = [frame.to_ndarray(format="rgb24") for frame in frames]
+    colored = time.perf_counter()
+    for one in pixels:
+        kernels().resize(one, TARGET, BICUBIC)
+    ended = time.perf_counter()
+    times = {"packets": walked - started, "decoding": decoded - walked, "colors": colored - decoded}
+    return {name: took_s * 1e3 for name, took_s in (times | {"sizes": ended - colored}).items()}
+
+
 def resized(pixels: Any) -> Any:
     return np.asarray(Image.fromarray(pixels).resize(TARGET, Image.Resampling.BICUBIC))
 
@@ -106,7 +137,7 @@ def main(arguments: list[str]) -> None:
     length, size = (48, (320, 240)) if options.small else (240, (1280, 720))
     ways: dict[str, Way] = {
         "chiasm": ours, "chiasm, 2 threads": with_two_threads,
-        "pyav, every frame decoded": everything, BASELINE: with_opencv,
+        "libav alone, 2 threads": libav_alone, "pyav, every frame decoded": everything, BASELINE: with_opencv,
     }  # fmt: skip
     results: dict[str, Any] = {"benchmark": "video", "machine": machine.describe(), "videos": {}}
     for name, gop, b_frames in (("keyframe each 2 s", 48, 2), ("one keyframe, 3 b-frames", 1000, 3)):
@@ -120,7 +151,10 @@ def main(arguments: list[str]) -> None:
             )
             times: dict[str, list[float]] = {way: [] for way in ways}
             walls: dict[str, list[float]] = {way: [] for way in ways}
+            parts: dict[str, list[float]] = {}
             for _ in range(options.rounds):
+                for part, took_ms in parts_ms(data).items():
+                    parts.setdefault(part, []).append(took_ms)
                 for way, run in ways.items():
                     started, started_wall = cpu_s(), time.perf_counter()
                     run(data, file.name)
@@ -140,6 +174,8 @@ def main(arguments: list[str]) -> None:
                 f"  {one['wall_ms']:8.1f} ms  x{one['times_faster_by_the_clock']['median']:.2f}"
             )
         print(f"{name:26} frames equal: {exact}, {found['frames']} frames, {found['keyframes']} keyframes")
+        found["parts_ms"] = {part: statistics.median(took) for part, took in parts.items()}
+        print(f"{name:26} " + ", ".join(f"{part} {took:.1f} ms" for part, took in found["parts_ms"].items()))
         results["videos"][name] = found
     if options.out:
         options.out.write_text(json.dumps(results, indent=1) + "\n")

@@ -23,6 +23,9 @@ from chiasm.media.video.sampling import SamplingRule, sampled_indices
 from chiasm.settings import MediaSettings
 
 _BICUBIC = 3
+_MAX_PIXEL_BYTES = 6
+"""Of a decoder's frame, which is not converted yet: three planes of 16 bits at most."""
+
 _ORIENTATIONS = {0: 1, 90: 8, 180: 3, 270: 6}
 """Counter-clockwise degrees that a file asks for, as EXIF orientations."""
 
@@ -50,7 +53,8 @@ def decoded_frames(
 ) -> Generator[Frame, None, None]:
     """Yield the frames of rising indices. All have the size of the first one.
 
-    With more threads, stretches between keyframes are decoded side by side; the frames are the same.
+    With more threads, stretches between keyframes are decoded side by side, and beside what becomes of earlier frames
+    in the calling thread, their colours first; the frames are the same.
 
     Raises:
         MediaDecodeError: A wanted frame cannot be decoded.
@@ -58,32 +62,37 @@ def decoded_frames(
     wanted = {header.pts[index]: index for index in indices}
     size: tuple[int, int] | None = None
     with closing(_decoded(data, header, sorted(wanted), num_threads)) as found:
-        for pts, pixels in found:
+        for pts, frame in found:
+            with video_border(header.codec):
+                pixels = _upright(frame)
             size = size or (pixels.shape[1], pixels.shape[0])
             yield Frame(wanted[pts], header.time_s(wanted[pts]), kernels().resize(pixels, size, _BICUBIC))
 
 
 def _decoded(
     data: bytes, header: VideoHeader, wanted: Sequence[int], num_threads: int
-) -> Generator[tuple[int, Pixels], None, None]:
-    """Upright pixels of each wanted pts, in order."""
-    parts, frame_bytes = stretches(wanted, header.keyframe_pts), 3 * header.width * header.height
-    num_threads = num_useful_threads(parts, frame_bytes, num_threads)
+) -> Generator[tuple[int, Any], None, None]:
+    """The decoder's own frame of each wanted pts, in order."""
     if num_threads == 1:
-        return _walked(data, header, [wanted])
-    return in_order(partial(_walked, data, header), parts, frame_bytes, num_threads)
+        return decoder_frames(data, header, [wanted])
+    parts, frame_bytes = stretches(wanted, header.keyframe_pts), _MAX_PIXEL_BYTES * header.width * header.height
+    return in_order(
+        partial(decoder_frames, data, header), parts, frame_bytes, num_useful_threads(parts, frame_bytes, num_threads)
+    )
 
 
-def _walked(
+def decoder_frames(
     data: bytes, header: VideoHeader, parts: Sequence[Sequence[int]]
-) -> Generator[tuple[int, Pixels], None, None]:
-    """Open the file once, and decode its parts one after the other."""
+) -> Generator[tuple[int, Any], None, None]:
+    """Open the file once, and decode parts of rising pts one after the other: each pts with the decoder's own frame.
+
+    Raises `MediaDecodeError` as `decoded_frames` does.
+    """
     with opened(data) as container, video_border(header.codec):
         decoder = _Decoder(container, header)
         for part in parts:
             decoder.jump_to(part[0])
-            for pts, frame in decoder.frames(part):
-                yield pts, _upright(frame)
+            yield from decoder.frames(part)
 
 
 def _upright(frame: Any) -> Pixels:

@@ -9,7 +9,7 @@ import pytest
 pytest.importorskip("av", reason="the extra video is not installed")
 
 from chiasm.errors import MediaDecodeError
-from chiasm.media.video import parallel
+from chiasm.media.video import frames, parallel
 from chiasm.media.video.frames import decoded_frames
 from chiasm.media.video.header import read_video_header
 from chiasm.media.video.parallel import in_order, num_useful_threads, stretches
@@ -48,6 +48,32 @@ def test_frames_are_those_of_one_thread(name, num_threads, step):
         expected = all_frames(data)
         assert all(np.array_equal(frame.pixels, expected[frame.index]) for frame in found)
     assert num_threads_left() == 0
+
+
+@pytest.mark.parametrize(("num_threads", "is_beside"), [(1, False), (2, True)])
+def test_colors_are_made_beside_the_decoding_of_later_frames_also_with_one_keyframe(
+    monkeypatch, num_threads, is_beside
+):
+    decoding, coloring = set(), set()
+    decode, color = frames._Decoder._run, frames._upright
+
+    def run(self, wanted):
+        decoding.add(threading.get_ident())
+        return decode(self, wanted)
+
+    def upright(frame):
+        coloring.add(threading.get_ident())
+        return color(frame)
+
+    monkeypatch.setattr(frames._Decoder, "_run", run)
+    monkeypatch.setattr(frames, "_upright", upright)
+    data = clip(24, gop=1000)
+    header = read_video_header(data, SETTINGS)
+    assert len(header.keyframe_pts) == 1
+    assert len(list(decoded_frames(data, header, range(0, 24, 3), num_threads))) == 8
+    assert coloring == {threading.get_ident()}
+    assert len(decoding) == 1
+    assert (decoding != coloring) == is_beside
 
 
 def test_stretches_begin_with_keyframes():
