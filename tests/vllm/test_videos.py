@@ -56,8 +56,8 @@ def test_a_broken_video_is_refused_before_a_server_sees_it(aggregated):
 
 
 def test_a_video_that_takes_more_than_servers_reserved_is_refused_with_what_to_do(aggregated):
-    many = data_url(clip(200, size=(320, 240)))
-    status, body = aggregated.chat((many, QUESTION), mm_processor_kwargs={"num_frames": 200})
+    many = data_url(clip(600))  # 300 frames of patches; the largest picture takes 256
+    status, body = aggregated.chat((many, QUESTION), mm_processor_kwargs={"num_frames": 600})
     assert (status, body["error"]["code"]) == (400, "media_too_large"), body
     assert "num_frames" in body["error"]["message"]
 
