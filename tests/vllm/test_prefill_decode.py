@@ -1,7 +1,13 @@
 """Keys and values from one vLLM server to another: started by Chiasm, over NIXL on CPU."""
 
+import asyncio
+import os
+import signal
+
 import pytest
 
+from chiasm.routing.passage import Passage
+from tests.conditions import until
 from tests.e2e.served import picture
 from tests.vllm.adapters import operate, options, said
 from tests.vllm.crews import MARKS, OPERATED
@@ -67,3 +73,28 @@ def test_a_deleted_picture_is_in_no_stages_cache(over_vllm):
     assert cached(again) == 0
     assert again[1]["choices"] == expected[1]["choices"]
     assert cached(over_vllm.chat((shown, LONG_QUESTION))) >= 128
+
+
+@pytest.mark.vllm(is_last=True)
+def test_keys_and_values_that_went_with_their_server_cost_one_request_time_and_no_other_server(
+    over_vllm, embedded, monkeypatch
+):
+    """It dies between its answer and the moment at which the decoding server takes them."""
+    pids, prefill, killed = over_vllm.backend.supervisor.pids, Passage._prefill, []
+
+    async def and_die(self, worker, *rest):
+        finished = await prefill(self, worker, *rest)
+        if not killed:
+            killed.append(worker)
+            os.killpg(pids[worker], signal.SIGKILL)
+        return finished
+
+    monkeypatch.setattr(Passage, "_prefill", and_die)
+    parts = (picture("yellow", shift=51), QUESTION)
+    status, body = over_vllm.chat(parts)
+    assert killed == ["prefill-0"]
+    assert status == 200 or body["error"]["code"] in ("engine_dead", "deadline_exceeded"), body
+    asyncio.run(until(lambda: over_vllm.chat(parts)[0] == 200, 600))
+    assert_same(over_vllm.logprobs(parts), embedded.logprobs(parts))
+    assert over_vllm.backend.supervisor.pids["decode-0"] == pids["decode-0"]
+    assert over_vllm.backend.supervisor.pids["prefill-0"] != pids["prefill-0"]
