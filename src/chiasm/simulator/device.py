@@ -1,7 +1,5 @@
 """A device and what happens on it at the moment, for work that slows other work down."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 
 from chiasm.simulator.calibration import Interference
@@ -41,23 +39,43 @@ class Device:
         """How much longer media work takes in the engine's own process."""
         return 1.0 + (self.interference.media_by_engine if self.num_engines_busy else 0.0)
 
-    @contextmanager
-    def encoding(self) -> Iterator[None]:
+    def encoding(self) -> "_Encoding":
         """Count an encoder as computing inside the block."""
-        self.num_encoding += 1
-        try:
-            yield
-        finally:
-            self.num_encoding -= 1
+        return _Encoding(self)
 
-    @contextmanager
-    def computing(self) -> Iterator[None]:
+    def computing(self) -> "_Computing":
         """Count an engine as computing inside the block."""
-        self.num_engines_busy += 1
-        try:
-            yield
-        finally:
-            self.num_engines_busy -= 1
+        return _Computing(self)
+
+
+class _Encoding:
+    """A block. Not a generator: it stands around all that is computed."""
+
+    __slots__ = ("_device",)
+
+    def __init__(self, device: Device) -> None:
+        self._device = device
+
+    def __enter__(self) -> None:
+        self._device.num_encoding += 1
+
+    def __exit__(self, *_: object) -> None:
+        self._device.num_encoding -= 1
+
+
+class _Computing:
+    """Likewise."""
+
+    __slots__ = ("_device",)
+
+    def __init__(self, device: Device) -> None:
+        self._device = device
+
+    def __enter__(self) -> None:
+        self._device.num_engines_busy += 1
+
+    def __exit__(self, *_: object) -> None:
+        self._device.num_engines_busy -= 1
 
 
 class Busy:

@@ -13,7 +13,9 @@ from chiasm.simulator.calibration import Sharing
 class Work(Protocol):
     """Something that takes time on some cores."""
 
-    done: simpy.Event
+    @property
+    def done(self) -> simpy.Event:
+        """Happens at its end."""
 
     @property
     def progress_s(self) -> float:
@@ -47,20 +49,23 @@ class OwnCores:
         return _Timed(self._env, seconds)
 
 
-class _Timed:
-    __slots__ = ("_env", "_started_s", "done")
+class _Timed(simpy.Timeout):
+    """A timer that is work, too, so that a simulation of a thousand workers has one object where it needs one."""
 
     def __init__(self, env: simpy.Environment, seconds: float) -> None:
-        self._env = env
+        super().__init__(env, seconds)
         self._started_s = env.now
-        self.done: simpy.Event = env.timeout(seconds)
+
+    @property
+    def done(self) -> simpy.Event:
+        return self
 
     @property
     def progress_s(self) -> float:
-        return self._env.now - self._started_s
+        return float(self.env.now - self._started_s)
 
     def left_s(self, until_s: float) -> float:
-        return self._started_s + until_s - self._env.now
+        return float(self._started_s + until_s - self.env.now)
 
     def took_s(self, seconds: float) -> float:
         return seconds
@@ -142,7 +147,7 @@ class SharedCores:
 
 
 class _Shared:
-    __slots__ = ("_begun_s", "_host", "cores", "done", "is_over", "started_s")
+    __slots__ = ("_begun_s", "_done", "_host", "cores", "is_over", "started_s")
 
     def __init__(self, host: SharedCores, cores: float, started_s: float) -> None:
         self._host = host
@@ -150,7 +155,11 @@ class _Shared:
         self.started_s = started_s
         self._begun_s = host.now_s
         self.is_over = False
-        self.done = host.event()
+        self._done = host.event()
+
+    @property
+    def done(self) -> simpy.Event:
+        return self._done
 
     @property
     def progress_s(self) -> float:
