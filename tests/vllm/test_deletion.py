@@ -6,6 +6,7 @@ import urllib.request
 
 import pybase64
 
+from chiasm.launch.vllm.process import connection_to
 from tests.e2e.served import picture
 from tests.vllm.crews import MARKS, OPERATOR
 
@@ -54,3 +55,15 @@ def test_a_whole_server_forgets_while_others_ask(aggregated):
     assert delete(aggregated, shown)["complete"]
     assert cached(aggregated.chat((shown, QUESTION))) == 0
     assert cached(aggregated.chat((shown, QUESTION))) >= 128
+
+
+def test_a_server_that_somebody_left_at_rest_goes_on(split, monkeypatch):
+    """As a gateway does that is killed during a deletion."""
+    monkeypatch.setattr("chiasm.routing.vllm.forgetting._LONGEST_REST_S", 1.0)
+    connection = connection_to(split.started.backend.supervisor._processes["prefill-0"].address, 60)
+    try:
+        connection.request("POST", "/pause?mode=wait")
+        assert connection.getresponse().status == 200
+    finally:
+        connection.close()
+    assert split.started.chat(("Hello",))[0] == 200
