@@ -7,6 +7,7 @@ import av
 import numpy as np
 
 CODECS = {"flac": "flac", "ogg": "libopus", "mp3": "libmp3lame"}
+VORBIS_BLOCK = 1024
 
 
 def tone(hertz=440.0, *, rate=16_000, seconds=1.0, amplitude=0.5):
@@ -45,5 +46,20 @@ def sound(kind, samples, rate=16_000, codec=None):
         while piece := fifo.read(size, partial=True):
             piece.pts, at = at, at + piece.samples
             file.mux(stream.encode(piece))
+        file.mux(stream.encode())
+    return out.getvalue()
+
+
+def vorbis(samples, rate):
+    """Ogg Vorbis of two equal channels, whole blocks of it: what the library's own encoder takes."""
+    out, both = io.BytesIO(), np.stack([samples, samples])
+    with av.open(out, "w", format="ogg") as file:
+        stream = file.add_stream("vorbis", rate=rate, options={"strict": "experimental"})
+        stream.layout = "stereo"
+        for at in range(0, both.shape[1] - VORBIS_BLOCK + 1, VORBIS_BLOCK):
+            block = np.ascontiguousarray(both[:, at : at + VORBIS_BLOCK])
+            frame = av.AudioFrame.from_ndarray(block, format="fltp", layout="stereo")
+            frame.sample_rate, frame.pts = rate, at
+            file.mux(stream.encode(frame))
         file.mux(stream.encode())
     return out.getvalue()

@@ -13,7 +13,7 @@ from chiasm.media import MediaIngest, MediaReference, MediaSettings, content_ide
 from chiasm.media.audio.container import sniff_audio
 from chiasm.media.audio.decode import decode_audio, resampled
 from chiasm.media.audio.header import read_audio_header
-from tests.unit.media.audio.sounds import sound, tone, wav
+from tests.unit.media.audio.sounds import sound, tone, vorbis, wav
 from tests.unit.media.pictures import data_url
 
 SETTINGS = MediaSettings()
@@ -23,22 +23,26 @@ ENCODED = {
     "wav": lambda: wav(tone()),
     "flac": lambda: sound("flac", tone()),
     "mp3": lambda: sound("mp3", tone()),
-    "ogg": lambda: sound("ogg", tone(rate=48_000), 48_000),
+    "ogg opus": lambda: sound("ogg", tone(rate=48_000), 48_000),
+    "ogg vorbis": lambda: vorbis(tone(rate=48_000, seconds=1.02), 48_000),
+    "ogg flac": lambda: sound("ogg", tone(), codec="flac"),
 }
-NOISE = {"wav": 4e-5, "flac": 6e-5, "mp3": 0.04, "ogg": 0.05}
+NOISE = {"wav": 4e-5, "flac": 6e-5, "mp3": 0.04, "ogg opus": 0.05, "ogg vorbis": 0.02, "ogg flac": 6e-5}
 
 
-@pytest.mark.parametrize("kind", ENCODED)
-def test_each_format_gives_the_tone_back(kind):
-    data = ENCODED[kind]()
+@pytest.mark.parametrize("name", ENCODED)
+def test_each_format_gives_the_tone_back(name):
+    data = ENCODED[name]()
     header = read_audio_header(data, SETTINGS)
+    kind, _, codec = name.partition(" ")
     assert sniff_audio(data[:32]) == header.container == kind
+    assert header.codec.endswith(codec)
     assert header.duration_s == pytest.approx(1.0, abs=0.1)
     found = decode_audio(data, 16_000, SETTINGS)
     assert found.dtype == np.float32
     assert len(found) == pytest.approx(16_000, abs=330)
     middle = slice(EDGE, 15_000)
-    assert np.abs(found[middle] - tone()[middle]).max() < NOISE[kind]
+    assert np.abs(found[middle] - tone()[middle]).max() < NOISE[name]
 
 
 @pytest.mark.parametrize(("num_bytes", "codec"), [(1, "pcm_u8"), (2, "pcm_s16le"), (3, "pcm_s24le"), (4, "pcm_s32le")])
