@@ -15,6 +15,7 @@ TORCH_FREE_ROOMS = (
     "settings",
     "observability",
     "protocol",
+    "sharing",
     "media",
     "cache",
     "asgi",

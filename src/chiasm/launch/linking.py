@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 
 from chiasm.launch.backend import Announcing, Backend
 from chiasm.observability.logs import LOGGER
@@ -16,7 +17,7 @@ async def linked(store: Store, backend: Backend) -> AsyncIterator[Link]:
     link = Link(store)
     await link.round()
     keeping = asyncio.create_task(_keep(link, backend))
-    keeping.add_done_callback(_report_fault)
+    keeping.add_done_callback(partial(_report_fault, link))
     try:
         yield link
     finally:
@@ -32,6 +33,7 @@ async def _keep(link: Link, backend: Backend) -> None:
             group.create_task(backend.keep_announced(link))
 
 
-def _report_fault(task: "asyncio.Task[None]") -> None:
-    if not task.cancelled() and (fault := task.exception()) is not None:
+def _report_fault(link: Link, task: "asyncio.Task[None]") -> None:
+    if not task.cancelled() and isinstance(fault := task.exception(), Exception):
+        link.give_up(fault)
         LOGGER.critical("Nothing is shared with other gateways any more: restart the server", exc_info=fault)

@@ -107,6 +107,10 @@ class Link:
             except ConnectionError:
                 return
 
+    def give_up(self, fault: Exception) -> None:
+        """Nobody keeps the link any more: go on without the store for good."""
+        self._lose(fault)
+
     async def aclose(self) -> None:
         """Say goodbye, if anybody listens, and close the store."""
         with suppress(ConnectionError):
