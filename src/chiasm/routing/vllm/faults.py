@@ -9,11 +9,13 @@ from chiasm.errors import (
     InvalidRequestError,
     MediaDecodeError,
     ModelNotFoundError,
+    TransferError,
 )
 from chiasm.protocol.generation import GenerateRequest
 from chiasm.protocol.media import EmbeddingHandle
 
 _TOO_LONG = ("maximum context length", "maximum model length", "max_model_len")
+_SPOOL_GONE = f"({TransferError.code})"  # what Chiasm's media connector says, with status 422
 _MAX_MESSAGE_CHARS = 300
 
 
@@ -32,6 +34,8 @@ def translated(error: ChiasmError, request: GenerateRequest | None) -> ChiasmErr
         return error
     if any(words in message for words in _TOO_LONG):
         return ContextLengthError(message, hint="Shorten the prompt, send fewer pictures, or ask for fewer tokens")
+    if _SPOOL_GONE in message:
+        return TransferError("The spool no longer held a medium of the request", hint="Send the request again")
     if message.startswith("Failed to load image"):
         return MediaDecodeError("vLLM cannot decode a picture of the request", hint="Send it as PNG or JPEG")
     return InvalidRequestError(message, param=_pointer(error.param))

@@ -15,6 +15,7 @@ from chiasm.errors import (
     LayoutMismatchError,
     MediaDecodeError,
     ModelNotFoundError,
+    TransferError,
 )
 from chiasm.protocol.generation import ChoiceFinished, TokenEvent
 from chiasm.protocol.wire import decode_fault
@@ -137,6 +138,7 @@ def test_a_failed_request_with_embeddings_is_taken_to_have_missed_them():
         (InvalidRequestError("This model's maximum context length is 4096 tokens."), ContextLengthError),
         (InvalidRequestError("Failed to load image: broken"), MediaDecodeError),
         (InvalidRequestError("At most 4 image(s)"), InvalidRequestError),
+        (InvalidRequestError("The spool no longer holds it (transfer_failed)"), TransferError),
         (ModelNotFoundError("The model `x` does not exist."), EngineError),
     ],
 )
