@@ -53,7 +53,7 @@ class Placed:
     def nodes(self):
         return self.server.nodes
 
-    def until(self, condition, timeout_s=150.0):
+    def until(self, condition, timeout_s=300.0):
         """Wait until something holds; fails when it does not come to that."""
 
         async def wait():
