@@ -69,8 +69,15 @@ def test_two_workers_that_slow_each_other_down_beyond_their_shares_show_it(monke
 
 
 def test_what_sharing_the_cores_explains_is_no_contention(monkeypatch):
-    use = used(monkeypatch, num_cores=1, step_cpu_s=lambda count: 0.0008 * count, slower=2.0)
+    use = used(monkeypatch, num_cores=2, step_cpu_s=lambda count: 0.0016 * count, slower=2.0)
     assert use.contention == pytest.approx([0.0], abs=1e-6)
+
+
+@pytest.mark.parametrize("num_cores", [1, 4])
+def test_where_cores_are_idle_or_there_is_one_contention_is_not_to_be_told(monkeypatch, num_cores):
+    use = used(monkeypatch, num_cores=num_cores, step_cpu_s=lambda count: 0.0003 * count, slower=3.0)
+    assert use.contention == ()
+    assert use.sharing(0.008).contention == 0.0
 
 
 def test_of_processes_that_are_not_to_be_seen_nothing_is_said():

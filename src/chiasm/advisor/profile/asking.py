@@ -137,7 +137,7 @@ class Reading:
         return Answered(
             receipt=self._receipt,
             ttft_s=first_s - self._started_s,
-            decode_s=max(self._last_s - first_s, 0.0),
+            decode_s=self._last_s - first_s if self._last_s > first_s else self._receipt.decode_s,
         )
 
 

@@ -14,6 +14,8 @@ from chiasm.observability.receipt import Receipt
 from chiasm.simulator.calibration import Cost, Sharing
 
 _MAX_CONTENTION = 1.0
+_LEAST_BUSY = 0.25
+"""Of the cores besides the first, in use while workers run beside each other: with less of it nothing is to be told."""
 
 
 def worker_of(receipt: Receipt) -> str:
@@ -58,7 +60,7 @@ class CoreUse:
     def contention(self) -> tuple[float, ...]:
         """What steps took longer on several workers at once than sharing the cores explains, by run; may be none."""
         alone = [seconds for count, seconds in self._pairs if count == 1]
-        if not alone or self._processes is None:
+        if not alone or self._processes is None or median(alone) <= 0:
             return ()
         alone_s, step_cpu = median(alone), fitted(self._steps).cost
         plain = Sharing(num_cores=num_cores())
@@ -66,8 +68,9 @@ class CoreUse:
         for count, seconds in self._pairs:
             if count > 1:
                 cores = count * step_cpu.at(1) / alone_s
-                busy = min(max((min(cores, plain.num_cores) - 1.0) / max(plain.num_cores - 1.0, 1e-9), 1e-9), 1.0)
-                found.append((seconds / alone_s / plain.slowdown_at(cores) - 1.0) / busy)
+                busy = (min(cores, plain.num_cores) - 1.0) / max(plain.num_cores - 1.0, 1e-9)
+                if busy >= _LEAST_BUSY:
+                    found.append((seconds / alone_s / plain.slowdown_at(cores) - 1.0) / busy)
         return tuple(found)
 
     def sharing(self, request_s: float) -> Sharing | None:
