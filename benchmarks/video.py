@@ -127,6 +127,22 @@ def num_decoded(data: bytes) -> dict[str, int]:
     return {"frames": header.num_frames, "keyframes": len(header.keyframe_pts), "wanted": len(wanted(data))}
 
 
+def in_turns(ways: dict[str, Way], data: bytes, path: str, num_rounds: int) -> tuple[dict[str, list[float]], ...]:
+    """CPU seconds and wall seconds of each way, and milliseconds of each part of ours, of every round."""
+    times: dict[str, list[float]] = {way: [] for way in ways}
+    walls: dict[str, list[float]] = {way: [] for way in ways}
+    parts: dict[str, list[float]] = {}
+    for _ in range(num_rounds):
+        for part, took_ms in parts_ms(data).items():
+            parts.setdefault(part, []).append(took_ms)
+        for way, run in ways.items():
+            started, started_wall = cpu_s(), time.perf_counter()
+            run(data, path)
+            times[way].append(cpu_s() - started)
+            walls[way].append(time.perf_counter() - started_wall)
+    return times, walls, parts
+
+
 def main(arguments: list[str]) -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks video", description=__doc__)
     parser.add_argument("--rounds", type=int, default=9)
@@ -149,17 +165,7 @@ def main(arguments: list[str]) -> None:
             exact = all(
                 all(map(np.array_equal, ways[way](data, ""), expected)) for way in ("chiasm", "chiasm, 2 threads")
             )
-            times: dict[str, list[float]] = {way: [] for way in ways}
-            walls: dict[str, list[float]] = {way: [] for way in ways}
-            parts: dict[str, list[float]] = {}
-            for _ in range(options.rounds):
-                for part, took_ms in parts_ms(data).items():
-                    parts.setdefault(part, []).append(took_ms)
-                for way, run in ways.items():
-                    started, started_wall = cpu_s(), time.perf_counter()
-                    run(data, file.name)
-                    times[way].append(cpu_s() - started)
-                    walls[way].append(time.perf_counter() - started_wall)
+            times, walls, parts = in_turns(ways, data, file.name, options.rounds)
         found: dict[str, Any] = num_decoded(data) | {"frames_equal_pyav": exact, "num_bytes": len(data)}
         for way in ways:
             found[way] = {
