@@ -135,7 +135,8 @@ def summary(found: Pairs, concurrency: int = 1) -> dict[str, Any]:
     cells: dict[str, Any] = {}
     for way, times in found.items():
         both = [(mine, base) for mine, base in zip(times, found[BASELINE], strict=True) if mine and base]
-        cells[way] = cell = {"unanswered": sum(one is None for one in times)}
+        cell: dict[str, Any] = {"unanswered": sum(one is None for one in times)}
+        cells[way] = cell
         for what in ("ttft_s", "e2e_s") if both else ():
             pairs = [(mine[what], base[what]) for mine, base in both]
             cell[what] = sorted(mine for mine, _ in pairs)[len(pairs) // 2]
