@@ -90,8 +90,7 @@ def simulate(  # noqa: PLR0913 - all of them describe one simulation
         on_span: Told of every stage of every request.
 
     Raises:
-        InvalidSettingError: The fleet lacks a stage, or what is to die or to be scaled, or is on one host and the
-            calibration does not say what that comes to.
+        InvalidSettingError: The fleet lacks a stage, or what is to change; or costs do not tell of one host.
     """
     _check_stages(cluster, traffic)
     env = simpy.Environment()
