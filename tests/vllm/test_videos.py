@@ -58,8 +58,8 @@ def test_a_broken_video_is_refused_before_a_server_sees_it(aggregated):
 def test_a_video_that_takes_more_than_servers_reserved_is_refused_with_what_to_do(aggregated):
     many = data_url(clip(600))  # 300 frames of patches; the largest picture takes 256
     status, body = aggregated.chat((many, QUESTION), mm_processor_kwargs={"num_frames": 600})
-    assert (status, body["error"]["code"]) == (400, "media_too_large"), body
-    assert "num_frames" in body["error"]["message"]
+    assert (status, body["error"]["code"]) == (413, "media_too_large"), body
+    assert "num_frames" in body["error"]["hint"]
 
 
 def test_an_engine_decodes_no_video_itself(aggregated):
@@ -91,6 +91,7 @@ def test_listed_servers_take_frames_in_the_call_when_their_entries_say_so(split,
     status, body = split.attached.chat((SHORT, QUESTION))
     assert (status, body["error"]["code"]) == (400, "media_unsupported")
     assert "not known to take frames" in body["error"]["message"]
+    assert "videos = true" in body["error"]["hint"]
     path = tmp_path / "workers.toml"
     processes = split.started.backend.supervisor._processes
     for name, roles in (("encode-0", '["encode"]'), ("prefill-0", '["prefill", "decode"]')):
