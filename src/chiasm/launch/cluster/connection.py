@@ -5,7 +5,10 @@ import math
 import os
 from collections.abc import Iterator
 from importlib.util import find_spec
+from secrets import token_urlsafe
 from typing import Any
+
+import msgspec
 
 from chiasm.errors import EngineStartError, MissingExtraError
 from chiasm.launch.cluster.placement import ray_address
@@ -18,12 +21,12 @@ _HINT = "`ray status` on this machine says whether it is in a cluster; join one 
 
 
 @contextlib.contextmanager
-def joined(settings: Settings, needed_cpus: float) -> Iterator[None]:
-    """Be a driver of the cluster inside the block; its actors end with it.
+def joined(settings: Settings, needed_cpus: float) -> Iterator[Settings]:
+    """Be a driver of the cluster inside the block; its actors end with it. Yields the settings to serve with.
 
     Args:
-        settings: `cluster.address` says which. Without one, a cluster starts on this machine, with loopback's address
-            and with this process's secrets in its environment.
+        settings: `cluster.address` says which. Without one, a cluster starts on this machine, with this process's
+            secrets in its environment, and a workers' token where there is none.
         needed_cpus: What such a cluster must have in any case, whatever the machine has.
 
     Raises:
@@ -40,21 +43,24 @@ def joined(settings: Settings, needed_cpus: float) -> Iterator[None]:
         if address is not None:
             _init(address=address)
         else:
-            _join_or_start(settings, needed_cpus)
+            settings = _join_or_start(settings, needed_cpus)
     except (OSError, RuntimeError, ValueError) as error:
         raise EngineStartError(
             f"Cannot join the cluster '{settings.cluster.address}': {type(error).__name__}", hint=_HINT
         ) from error
     try:
-        yield
+        yield settings
     finally:
         ray.shutdown()
 
 
-def _join_or_start(settings: Settings, needed_cpus: float) -> None:
+def _join_or_start(settings: Settings, needed_cpus: float) -> Settings:
     try:
         _init(address="auto")
     except ConnectionError:
+        token = settings.routing.worker_token or token_urlsafe(24)  # Ray lets a node have no loopback address
+        routing = msgspec.structs.replace(settings.routing, worker_token=token)
+        settings = msgspec.structs.replace(settings, routing=routing)
         hand_down_secrets(settings)
         num_cpus = max(os.cpu_count() or 1, math.ceil(needed_cpus))
         _init(
@@ -62,8 +68,8 @@ def _join_or_start(settings: Settings, needed_cpus: float) -> None:
             num_cpus=num_cpus,
             object_store_memory=_STORE_BYTES,
             include_dashboard=False,
-            _node_ip_address="127.0.0.1",
         )
+    return settings
 
 
 def _init(**options: Any) -> None:

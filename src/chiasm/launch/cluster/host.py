@@ -33,7 +33,7 @@ class Host:
     def wait_ready(self) -> tuple[bytes, int]:
         """Start the process and wait for it; returns its word, `Ready` or `Failed`, and its number on the node."""
         try:
-            host = ray.util.get_node_ip_address()
+            host = _node_address()
             order = on_node(self._assignment, host)
             self._process = WorkerProcess(order, "" if order.spec.roles else _GATEWAY)
             self._begun.set()
@@ -72,3 +72,9 @@ class Host:
         self._begun.set()
         if self._process is not None:
             self._process.kill()
+
+
+def _node_address() -> str:
+    """Where other nodes reach this one, as `ray start --node-ip-address` said: a machine may have several addresses."""
+    here = ray.get_runtime_context().get_node_id()
+    return next(str(one["NodeManagerAddress"]) for one in ray.nodes() if one["NodeID"] == here)

@@ -218,8 +218,8 @@ def serve_on_cluster(settings: Settings, progress: Progress, on_ready: Callable[
     rooms = [room_of(spec, settings.cluster).cpus for spec in (*specs, GATEWAY)]
     num_more = max(0, settings.cluster.max_encoders - settings.routing.encoders)
     progress("Joining the cluster", 0.0)
-    with joined(settings, sum(rooms) + num_more * settings.cluster.encode_cpus):
-        server = ClusterServer(settings, specs)
+    with joined(settings, sum(rooms) + num_more * settings.cluster.encode_cpus) as here:
+        server = ClusterServer(here, specs)
         with suppress(asyncio.CancelledError):
             uvloop.run(_until_signal(server, progress, on_ready))
 
