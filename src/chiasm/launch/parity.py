@@ -75,31 +75,24 @@ def check_parity(
     model = read_pooling_model(directory, SHAPES[settings.pooling.task])
     chosen = list(texts) or list(SAMPLE)
     worker = start_pooling_worker(settings, progress)
-    from chiasm.engines.pooling.dual_reference import DualReference
-    from chiasm.engines.pooling.reference import HuggingFaceReference
-
     progress("Loading the reference", 0.5)
     is_dual = model.takes_images and model.shape == "embedder"
-    reference = DualReference(directory, model) if is_dual else HuggingFaceReference(directory, model)
+    reference = _reference(directory, model, is_dual=is_dual)
     task = _TASKS[model.shape]
     pictures = sample_pictures() if is_dual else []
     together, alone = asyncio.run(_served(worker, task, [*chosen, *pictures]))
-    seen_together, seen_alone = together[len(chosen) :], alone[len(chosen) :]
-    together, alone = together[: len(chosen)], alone[: len(chosen)]
+    count = len(chosen)
     progress("Computing the reference", 0.7)
     dtype = settings.engine.dtype
     allowed = tolerance or (_FLOAT32_TOLERANCE if dtype == "float32" else _BFLOAT16_TOLERANCE)
-    comparisons = _of_texts(reference, chosen, together, alone, allowed)
-    comparisons.insert(0, _of_tokens(reference, directory, model, chosen))
-    if worker.pooling.labels:
-        wanted = reference.values(chosen)
-        what = "largest class" if threshold is None else f"classes from {threshold:g} on"
-        comparisons.insert(1, equal("labels", worker.pooling.labels, reference.labels))
-        comparisons.append(
-            decided(f"{what} of each text, served to transformers", _values(together), wanted, threshold)
-        )
-    if isinstance(reference, DualReference):
-        comparisons += _of_pictures(reference, pictures, seen_together, seen_alone, allowed)
+    comparisons = [
+        _of_tokens(reference, directory, model, chosen),
+        *_of_texts(reference, chosen, together[:count], alone[:count], allowed),
+    ]
+    if labels := worker.pooling.labels:
+        comparisons += _of_decisions(reference, chosen, labels, together[:count], threshold)
+    if pictures:
+        comparisons += _of_pictures(reference, pictures, together[count:], alone[count:], allowed)
     return ParityReport(
         model=served_name(settings.engine),
         task=task,
@@ -107,6 +100,13 @@ def check_parity(
         is_passed=all(one.is_passed for one in comparisons),
         comparisons=tuple(comparisons),
     )
+
+
+def _reference(directory: Path, model: PoolingModel, *, is_dual: bool) -> "DualReference | HuggingFaceReference":
+    from chiasm.engines.pooling.dual_reference import DualReference
+    from chiasm.engines.pooling.reference import HuggingFaceReference
+
+    return DualReference(directory, model) if is_dual else HuggingFaceReference(directory, model)
 
 
 def _of_tokens(
@@ -121,6 +121,21 @@ def _of_tokens(
     return equal(
         "token ids of each text", found, [reference.token_ids(text) for text in texts], "against AutoTokenizer"
     )
+
+
+def _of_decisions(
+    reference: "DualReference | HuggingFaceReference",
+    texts: Sequence[Text],
+    labels: Sequence[str],
+    together: Sequence[PoolOutput],
+    threshold: float | None,
+) -> list[Comparison]:
+    what = "largest class" if threshold is None else f"classes from {threshold:g} on"
+    name = f"{what} of each text, served to transformers"
+    return [
+        equal("labels", labels, reference.labels),
+        decided(name, _values(together), reference.values(texts), threshold),
+    ]
 
 
 def _of_texts(
@@ -143,12 +158,15 @@ def _of_texts(
 
 
 def _of_pictures(
-    reference: "DualReference",
+    reference: "DualReference | HuggingFaceReference",
     pictures: Sequence[MediaItem],
     together: Sequence[PoolOutput],
     alone: Sequence[PoolOutput],
     allowed: float,
 ) -> list[Comparison]:
+    from chiasm.engines.pooling.dual_reference import DualReference
+
+    assert isinstance(reference, DualReference), "others are shown no pictures"
     wanted = reference.pictures([open_picture(one) for one in pictures])
     return [
         compare("pictures, all in one request, to transformers in float32", _values(together), wanted, allowed),
