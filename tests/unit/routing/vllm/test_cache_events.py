@@ -132,13 +132,57 @@ def test_a_server_that_counts_from_the_beginning_has_lost_everything():
     assert (found, totals["kv_caches_forgotten"]) == (0, 1)
 
 
-RUBBISH = [b"", b"\xff", msgspec.msgpack.encode({"a": 1}), msgspec.msgpack.encode([1.0, [7]])]
+RUBBISH = [
+    b"",
+    b"\xff",
+    msgspec.msgpack.encode({"a": 1}),
+    msgspec.msgpack.encode([1.0, [7]]),
+    batch(ts=float("inf")),
+    batch(stored("r", 1, block_size=0)),
+    batch(stored("r", b"x" * 65)),
+]
 
 
 @pytest.mark.parametrize("rubbish", RUBBISH)
 def test_what_cannot_be_understood_counts_as_missed(rubbish):
     found, totals = followed(PROMPT, (1, rubbish), (2, batch(removed(1))))
     assert (found, totals["kv_event_batches_missed"]) == (NUM_CHARS, 1)
+
+
+def test_a_number_far_ahead_is_a_gap_like_others():
+    found, totals = followed(PROMPT, (2**62, batch(ts=2.0)), (1, batch(ts=3.0)), kept=[PROMPT])
+    assert totals["kv_event_batches_missed"] == 2**62 - 1
+    assert (found, totals["kv_caches_forgotten"]) == (0, 1), "the next one is of an engine that was started again"
+
+
+def test_a_cache_is_forgotten_once_for_each_batch_however_often_that_says_so():
+    found, totals = followed(PROMPT, (1, batch(*[CLEARED] * 100, stored("x", 1))))
+    assert (found, totals["kv_caches_forgotten"]) == (0, 1)
+
+
+def test_a_fault_is_logged_and_leaves_routing_to_book_keeping(monkeypatch, caplog):
+    monkeypatch.setattr("chiasm.routing.vllm.cache_events.follower._RETRY_PAUSE_S", 0)
+    found, totals = followed(PROMPT, ValueError("a fault"), (1, batch(removed(1))), (2, batch(CLEARED)))
+    assert (found, totals["kv_event_batches_missed"], totals["kv_caches_forgotten"]) == (0, 1, 1)
+    assert "a fault" in caplog.text
+
+
+def test_many_gaps_are_one_warning(caplog):
+    followed(PROMPT, *((number, batch()) for number in range(3, 30, 2)))
+    assert len(caplog.records) == 1
+
+
+def test_others_get_their_turns_while_events_are_there():
+    async def turns():
+        source, follower, num_turns = Script(*((number, batch()) for number in range(100))), Follower(), 0
+        follower.start(source, lambda _: None)
+        while not source.is_read.is_set():
+            await asyncio.sleep(0)
+            num_turns += 1
+        await follower.aclose()
+        return num_turns
+
+    assert asyncio.run(turns()) >= 100
 
 
 def test_ranks_publish_on_the_ports_after_the_first():

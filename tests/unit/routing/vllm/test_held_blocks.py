@@ -31,6 +31,13 @@ def test_a_start_of_less_than_a_block_is_left_to_book_keeping():
     assert held().num_starts == 3
 
 
+def test_counts_that_cannot_be_leave_starts_to_book_keeping():
+    blocks = HeldBlocks()
+    blocks.stored("a", names(1, 2, 3), None, SIZE)
+    blocks.served("a", Served(10, [("more pictures than tokens", -40)]))
+    assert blocks.num_starts == 0
+
+
 def test_a_block_that_several_prompts_share_takes_all_of_them_along():
     blocks = held()
     blocks.stored("b", names(1), None, SIZE)  # found in the cache

@@ -100,7 +100,7 @@ class HeldBlocks:
         self._last.pop(call)
         chain = self._chain(last)
         for key, num_tokens in prompt.starts:
-            if depth := min(num_tokens // self._block_size, len(chain)):
+            if (depth := min(num_tokens // self._block_size, len(chain))) > 0:
                 self._tie(key, chain[depth - 1])
 
     def _chain(self, name: BlockHash | None) -> list[BlockHash]:

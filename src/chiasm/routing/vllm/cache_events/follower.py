@@ -16,6 +16,7 @@ from chiasm.routing.vllm.cache_events.starts import served_by
 
 logger = logging.getLogger(__name__)
 _RETRY_PAUSE_S = 1.0
+_WARNING_INTERVAL_S = 60.0
 _MEDIA = (None, "GPU")  # what is evicted to a slower memory and comes back counts as evicted
 _COUNTED = (
     "kv_event_batches",
@@ -51,6 +52,7 @@ class Follower:
         self._lost: Lost = lambda _: None
         self._next: int | None = None
         self._last_ts = 0.0
+        self._quiet_until_s = 0.0
         self._counts: Counter[str] = Counter(dict.fromkeys(_COUNTED, 0))
         self._task: asyncio.Task[None] | None = None
 
@@ -71,11 +73,13 @@ class Follower:
 
     async def aclose(self) -> None:
         """Stop."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.wait([self._task])
-        if self._source is not None:
-            self._source.close()
+        try:
+            if self._task is not None:
+                self._task.cancel()
+                await asyncio.wait([self._task])
+        finally:
+            if self._source is not None:
+                self._source.close()
 
     async def _take(self, source: Source, number: int, payload: bytes) -> None:
         """One batch, as it came."""
@@ -97,36 +101,54 @@ class Follower:
         while True:
             try:
                 await self._take(source, *await source.received())
+                await asyncio.sleep(0)  # what waits already is received without a turn for others
             except EngineError as error:
-                logger.warning("Cache events cannot be received: %s", error.message)
+                self._warn("Cache events cannot be received: %s", error.message)
+                await asyncio.sleep(_RETRY_PAUSE_S)
+            except Exception:
+                logger.exception("Cache events cannot be followed")
+                self._miss(1, "a fault of our own")
                 await asyncio.sleep(_RETRY_PAUSE_S)
 
     async def _catch_up(self, source: Source, first: int, until: int) -> None:
-        """Take what was missed from the server's memory, all of it or nothing: the order matters."""
-        found: list[tuple[int, Batch]] = []
+        """Take what was missed from the server's memory, where that has all of it: the order matters."""
+        found: list[tuple[int, bytes]] = []
         with suppress(ChiasmError):
-            answers = await source.replayed(first)
-            found = [(number, batch_of(payload)) for number, payload in answers if first <= number < until]
-        if [number for number, _ in found] != list(range(first, until)):
+            found = [one for one in await source.replayed(first) if first <= one[0] < until]
+        if len(found) != until - first or any(one[0] != first + place for place, one in enumerate(found)):
             self._miss(until - first, "batches were lost on their way")
             return
-        self._counts["kv_event_batches_replayed"] += len(found)
-        for number, batch in found:
-            self._apply(number, batch)
+        for number, payload in found:
+            try:
+                self._apply(number, batch_of(payload))
+            except EngineError as error:
+                self._miss(until - number, error.message)
+                return
+            self._counts["kv_event_batches_replayed"] += 1
+            await asyncio.sleep(0)
 
     def _miss(self, num_batches: int, why: str) -> None:
         """What is known may be wrong now: it is left to book-keeping, until blocks are seen anew."""
-        logger.warning("Cache events are missing, routing goes by book-keeping for what is known: %s", why)
+        self._warn("Cache events are missing, routing goes by book-keeping for what is known: %s", why)
         self._counts["kv_event_batches_missed"] += num_batches
         self._blocks.clear()
+
+    def _warn(self, message: str, why: str) -> None:
+        """Log a warning, but not for each of many: the counters say how many."""
+        now_s = asyncio.get_running_loop().time()
+        if now_s >= self._quiet_until_s:
+            self._quiet_until_s = now_s + _WARNING_INTERVAL_S
+            logger.warning(message, why)
 
     def _apply(self, number: int, batch: Batch) -> None:
         self._next, self._last_ts = number + 1, batch.ts
         self._counts["kv_event_batches"] += 1
-        for event in batch.events:
-            if isinstance(event, AllBlocksCleared):
-                self._forget_all()
-            elif event.group_idx in (None, 0) and event.medium in _MEDIA:
+        clears = [place for place, event in enumerate(batch.events) if isinstance(event, AllBlocksCleared)]
+        if clears:  # what came before the last one is gone, too
+            self._forget_all()
+        for event in batch.events[clears[-1] + 1 if clears else 0 :]:
+            assert not isinstance(event, AllBlocksCleared), "these come after the last one"
+            if event.group_idx in (None, 0) and event.medium in _MEDIA:
                 self._note(event)
 
     def _note(self, event: BlockStored | BlockRemoved) -> None:

@@ -1,10 +1,14 @@
 """vLLM's events as they come: MessagePack, of which only what is used here is read."""
 
+from math import isfinite
+from typing import Annotated
+
 import msgspec
+from msgspec import Meta
 
 from chiasm.errors import EngineError
 
-BlockHash = bytes | int
+BlockHash = Annotated[bytes, Meta(max_length=64)] | int
 """How vLLM names a block: by all tokens up to its end, pictures, adapter and salt included."""
 
 
@@ -16,7 +20,7 @@ class BlockStored(msgspec.Struct, frozen=True, tag=True):
 
     block_hashes: list[BlockHash]
     parent_block_hash: BlockHash | None
-    block_size: int
+    block_size: Annotated[int, Meta(ge=1)]
     medium: str | None = None
     group_idx: int | None = None
     session_id: str | None = None
@@ -47,6 +51,9 @@ _DECODE = msgspec.msgpack.Decoder(Batch).decode
 def batch_of(payload: bytes) -> Batch:
     """Read a batch. Raises `EngineError` when it cannot be understood."""
     try:
-        return _DECODE(payload)
+        batch = _DECODE(payload)
     except (msgspec.DecodeError, RecursionError) as error:
         raise EngineError(f"vLLM's cache events cannot be understood: {str(error)[:200]}") from error
+    if not isfinite(batch.ts):  # restarts are told by it
+        raise EngineError("vLLM's cache events have no time")
+    return batch

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 _MAX_WAITING = 10_000
 _MAX_REPLAYED = 10_000
+_MAX_REPLAYED_BYTES = 256 * 2**20
 _MAX_MESSAGE_BYTES = 64 * 2**20
 _REPLAY_TIMEOUT_S = 5.0
 _NUM_BYTES = 8
@@ -65,15 +66,17 @@ class ZmqSource:
         if not self._address.replays:
             return []
         found: list[tuple[int, bytes]] = []
+        num_bytes = 0
         asking = self._connected(self._zmq.DEALER, self._address.replays)
         try:
             async with asyncio.timeout(_REPLAY_TIMEOUT_S):
                 await asking.send_multipart([b"", first.to_bytes(_NUM_BYTES, "big")])
-                while len(found) < _MAX_REPLAYED:
+                while len(found) < _MAX_REPLAYED and num_bytes < _MAX_REPLAYED_BYTES:
                     number, payload = _numbered((await asking.recv_multipart())[1:])
                     if not payload:
                         break  # the mark at the end
                     found.append((number, payload))
+                    num_bytes += len(payload)
         except (TimeoutError, self._zmq.ZMQError) as error:
             raise EngineError("The server does not answer for the events that were missed") from error
         finally:
@@ -85,7 +88,10 @@ class ZmqSource:
         self._context.destroy(linger=0)
 
     def _connected(self, kind: int, address: str) -> "Socket":
-        socket = self._context.socket(kind)
+        try:
+            socket = self._context.socket(kind)
+        except self._zmq.ZMQError as error:
+            raise EngineError(f"ZeroMQ has no socket for vLLM's cache events: {error.strerror}") from error
         socket.setsockopt(self._zmq.RCVHWM, _MAX_WAITING)
         socket.setsockopt(self._zmq.MAXMSGSIZE, _MAX_MESSAGE_BYTES)
         socket.setsockopt(self._zmq.IPV6, address.startswith("tcp://["))
