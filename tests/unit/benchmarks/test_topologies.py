@@ -50,8 +50,10 @@ def test_an_interval_decides_or_not(limit, outcome):
 
 
 def test_answers_are_shown():
-    mixed = {"rate_per_s": 2.0, "ratios": {"agg": RATIO}, "verdicts": ["agg: ... open"]}
-    assert "| 1.10 (1.05-1.20) | - | - |" in tables.mixed_table(mixed)
+    ratios = {"auto": RATIO, "auto, media.niceness=5": RATIO | {"value": 1.15}}
+    mixed = tables.mixed_table({"rate_per_s": 2.0, "ratios": ratios, "verdicts": ["auto: ... open"]})
+    assert "| auto | auto, media.niceness=5 |" in mixed
+    assert "| 1.10 (1.05-1.20) | 1.15 (1.05-1.20) |" in mixed
     repeat = {"ratios": {"auto": RATIO}, "encodes": {"auto": 0.0}, "decodes": {"auto": 0.0}, "verdicts": []}
     assert "| auto | 1.10 (1.05-1.20) | 0 | 0 |" in tables.repeat_table(repeat)
     stages = {f"{kind}{stage}_s": 0.001 for kind in ("", "critical_") for stage in tables.STAGES}

@@ -24,8 +24,9 @@ def started(monkeypatch):
     """Settings of servers that were started; each is ready at once."""
     seen = []
 
-    def serve(settings, progress, on_ready):
+    def serve(settings, progress, on_ready, inheritance=None):
         progress("Loading", 0.5)
+        assert inheritance is None
         seen.append(settings)
         on_ready(FakeServer())
 
@@ -58,6 +59,14 @@ def test_adapters_are_named_with_their_folders(started):
     words = ["serve", "--adapter", "one=/srv/one", "--adapter", "two=/srv/two"]
     assert CliRunner().invoke(app, words).exit_code == 0
     assert started[0].adapters.preload == ("one=/srv/one", "two=/srv/two")
+
+
+def test_a_cluster_is_served_by_what_places_servers_there(started, monkeypatch):
+    placed = []
+    monkeypatch.setattr("chiasm.launch.cluster.serve.serve_on_cluster", lambda settings, *_: placed.append(settings))
+    assert CliRunner().invoke(app, ["serve", "--topology", "e-p-d", "--cluster", "ray://10.0.0.1:6379"]).exit_code == 0
+    assert [one.cluster.address for one in placed] == ["ray://10.0.0.1:6379"]
+    assert not started
 
 
 def test_the_welcome_says_where_and_what_next(started):
