@@ -78,6 +78,15 @@ def send(serving, body, path="/pooling", **settings):
     return call, engine
 
 
+def send_raw(serving, body):
+    """As `send`, of bytes."""
+    announce(serving)
+    engine = Engine()
+    call = Call(ReadAhead(engine, GatewaySettings(), MediaSettings()), "/pooling", pieces=[body])
+    asyncio.run(call.run())
+    return call, engine
+
+
 def test_vllm_gets_a_small_body_and_the_request_with_tokens_and_pictures(ranker):
     data = {"query": "a chair", "candidates": [URLS[0], URLS[1], URLS[0]]}
     call, engine = send(ranker, {"data": data, "priority": 3})
@@ -121,6 +130,31 @@ def test_a_broken_picture_is_reported_to_post(ranker):
 def test_what_is_refused_never_reaches_vllm(ranker, data, status, param):
     call, engine = send(ranker, {"data": data})
     assert (call.status, call.error["param"]) == (status, param)
+    assert not engine.scope
+
+
+@pytest.mark.parametrize("data", [b'"\xff"', b"1e999999"], ids=["no text", "no number"])
+def test_data_that_cannot_be_read_is_refused(reranker, data):
+    call, engine = send_raw(reranker, b'{"data":' + data + b"}")
+    assert (call.status, call.error["param"]) == (400, "/data")
+    assert not engine.scope
+
+
+def test_a_body_that_is_too_deep_passes_as_it_came(reranker):
+    body = b'{"data":' + b"[" * 100_000 + b"]" * 100_000 + b"}"
+    call, engine = send_raw(reranker, body)
+    assert (call.status, engine.request, engine.body) == (200, None, body)
+
+
+def test_a_fault_is_answered_and_says_nothing(reranker, monkeypatch, caplog):
+    def fail(*_):
+        raise ValueError("what went wrong")
+
+    monkeypatch.setattr(reranker.served.reader, "read", fail)
+    call, engine = send(reranker, {"data": {"query": "q", "candidates": ["a"]}})
+    assert call.status == 500
+    assert "went wrong" not in json.dumps(call.error)
+    assert "went wrong" in caplog.text
     assert not engine.scope
 
 

@@ -15,7 +15,7 @@ from chiasm.asgi.admission import Admission
 from chiasm.asgi.auth import Authentication
 from chiasm.asgi.limits import RequestLimits, read_body
 from chiasm.asgi.reply import json_reply
-from chiasm.errors import ChiasmError, PluginError
+from chiasm.errors import ChiasmError, InvalidRequestError, PluginError
 from chiasm.observability.logs import LOGGER
 from chiasm.protocol.openai.errors import encode_error, error_body, error_headers, status_of
 from chiasm.settings import GatewaySettings, MediaSettings, resolve
@@ -65,6 +65,10 @@ class ReadAhead:
         except ChiasmError as error:
             await _refuse(send, error)
             return
+        except Exception:  # noqa: BLE001 - the border: no fault may end a request without an answer
+            LOGGER.exception("A request failed before vLLM got it")
+            await _refuse(send, ChiasmError("Internal error", hint="The server's log has the details"))
+            return
         token = READ_AHEAD.set(request)
         try:
             await self._app(_with_length(scope, len(body)), _Replayed(body, receive), send)
@@ -86,7 +90,7 @@ class ReadAhead:
             if fields is None or _DATA not in fields:
                 return body, None
             limits.watch(receive, scope)
-            data = await asyncio.to_thread(msgspec.json.decode, fields[_DATA])
+            data = await asyncio.to_thread(_decoded, fields[_DATA])
             if self._room is None:
                 self._room = PictureRoom(self._media)
             request = await read_ahead(found, data, self._room, limits.remaining_s)
@@ -111,8 +115,15 @@ def _fields_of(body: bytes) -> dict[str, msgspec.Raw] | None:
     """The body's fields, undecoded; None for what vLLM should complain about itself."""
     try:
         return msgspec.json.decode(body, type=dict[str, msgspec.Raw])
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):
         return None
+
+
+def _decoded(data: msgspec.Raw) -> object:
+    try:
+        return msgspec.json.decode(data)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise InvalidRequestError(f"The body's data cannot be read: {str(error)[:200]}") from error
 
 
 def _path_of(scope: Scope) -> str:
