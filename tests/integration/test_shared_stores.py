@@ -158,9 +158,25 @@ async def test_a_password_comes_from_a_file_and_is_in_no_message(tmp_path):
             await store.aclose()
 
 
-@pytest.mark.parametrize("url", ["redis://user:hush@host/0", "redis://:hush@host", "http://host", "redis://", "host:1"])
+@pytest.mark.parametrize(
+    "url",
+    [
+        "redis://user:hush@host/0",
+        "redis://:hush@host",
+        "redis://host/0?password=hush",
+        "redis://host/0?decode_responses=true",
+        "redis://host/0?max_connections=x",
+        "redis://host/0?ssl_ca_certs=/ca.pem",
+        "redis://host/fleet",
+        "redis://host/0#1",
+        "http://host",
+        "redis://",
+        "host:1",
+    ],
+)
 def test_an_address_is_checked_and_carries_no_password(url):
     with pytest.raises(InvalidSettingError) as caught:
         make_store(GatewaySettings(store=url))
     assert "hush" not in str(caught.value)
     assert not make_store(GatewaySettings()).is_shared
+    assert make_store(GatewaySettings(store="rediss://host:1/2?ssl_ca_certs=/ca.pem")).is_shared

@@ -1,9 +1,10 @@
 """A Redis server, or one that speaks its protocol, as the store. Needs version 6.2 or later, for `XADD MINID`."""
 
+import re
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, TypeVar
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, parse_qs, urlsplit
 
 import redis.asyncio as client
 from redis.asyncio.retry import Retry
@@ -15,6 +16,7 @@ from chiasm.sharing.base import MAX_ENTRIES, TTL_S, Entry, PermitAsk, RateAsk, R
 from chiasm.sharing.scripts import ANNOUNCE, DRAW, HOLD
 
 _PREFIX = "{chiasm}:"  # one slot of a cluster, since scripts see several keys
+_TLS_FILES = {"ssl_ca_certs", "ssl_certfile", "ssl_keyfile"}
 _MAX_CONNECTIONS = 4
 _KEEP_MS = 3_600_000
 
@@ -106,16 +108,28 @@ def check_url(url: str) -> None:
     try:
         parts = urlsplit(url)
         is_usable = parts.scheme in ("redis", "rediss") and bool(parts.hostname) and (parts.port or 1) > 0
+        is_usable = is_usable and re.fullmatch(r"/?|/[0-9]{1,5}", parts.path) is not None
     except ValueError:
         is_usable = False
     if not is_usable:
         raise InvalidSettingError(
             "gateway.store is no address of a store", hint="redis://host:port/db, or rediss:// with TLS"
         )
+    _check_options(parts)
     if parts.password or parts.username:
         raise InvalidSettingError(
             "gateway.store has a user or password in it, which would be printed",
             hint="Use gateway.store_password or gateway.store_password_file",
+        )
+
+
+def _check_options(parts: SplitResult) -> None:
+    """Refuse what would change how the client works, or be a password beside the one that is not printed."""
+    known = _TLS_FILES if parts.scheme == "rediss" else set()
+    if parts.fragment or not parse_qs(parts.query, keep_blank_values=True).keys() <= known:
+        raise InvalidSettingError(
+            "gateway.store has options in it that it cannot have",
+            hint=f"Leave out what follows '?' or '#'; rediss:// may have {', '.join(sorted(_TLS_FILES))}",
         )
 
 
