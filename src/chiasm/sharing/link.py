@@ -19,6 +19,10 @@ DEADLINE_S = 1.0
 """Of a call, where no request waits for it."""
 HURRY_S = 0.25
 """Of a call that a request waits for."""
+ASSUMED_GATEWAYS = 2
+"""By which limits are divided where the store has never answered: whoever names one is not alone."""
+_SETTLED_S = TTL_S + 1.0
+"""After which all gateways have come back to a store that answers again."""
 _FIRST_PAUSE_S = 0.25
 _LONGEST_PAUSE_S = 4.0
 
@@ -45,6 +49,8 @@ class Link:
         others: The other gateways that serve, as of the last round.
         workers: Those that other gateways tell of, serving or not.
         num_gateways: Those that serve, and this one, when the store last answered.
+        num_sharing: By how many the limits are divided without the store. It does not fall at once when the store comes
+            back, since the others have yet to come back, too.
         is_up: Whether it answered last time. A store that is this gateway's own is always up.
         num_failures: Calls that it did not answer.
     """
@@ -55,6 +61,7 @@ class Link:
         self.others: Mapping[str, Presence] = {}
         self.workers: tuple[SharedWorker, ...] = ()
         self.num_gateways = 1
+        self.num_sharing = ASSUMED_GATEWAYS if store.is_shared else 1
         self.is_up = not store.is_shared
         self.num_failures = 0
         self._clock = clock
@@ -62,6 +69,7 @@ class Link:
         self._participants: list[Participant] = []
         self._pause_s = 0.0
         self._retry_at_s = 0.0
+        self._back_at_s = clock()
         self._was_told = False
 
     @property
@@ -131,6 +139,10 @@ class Link:
         self.others = {name: one for name, one in there.items() if one.is_serving}
         self.workers = tuple(worker for one in there.values() for worker in one.workers)
         self.num_gateways = len(self.others) + 1
+        if not self.is_up:
+            self._back_at_s = self._clock()
+        is_settled = self._clock() - self._back_at_s >= _SETTLED_S
+        self.num_sharing = self.num_gateways if is_settled else max(self.num_gateways, self.num_sharing)
         if not self.is_up or not self._was_told:
             self.is_up, self._was_told, self._pause_s = True, True, 0.0
             if self.is_shared:
@@ -148,7 +160,7 @@ class Link:
             "The shared store does not answer (%s): limits are divided by %d gateways and nothing is shared until it "
             "is back",
             reason,
-            self.num_gateways,
+            self.num_sharing,
         )
         for participant in self._participants:
             participant.lost()

@@ -35,7 +35,7 @@ class Leases:
         if self._is_leasing:
             meter.lease(self._clock())
         elif self._link.is_degraded:
-            meter.keep_part(1 / self._link.num_gateways, self._clock())
+            meter.keep_part(1 / self._link.num_sharing, self._clock())
 
     async def cover(self, meter: Meter) -> None:
         """Ask the store where the request at hand would be refused for what this gateway has; never raises for it."""
@@ -74,7 +74,7 @@ class Leases:
         """See `Participant`."""
         self._is_leasing = False
         for meter in self._meters():
-            meter.keep_part(1 / self._link.num_gateways, self._clock())
+            meter.keep_part(1 / self._link.num_sharing, self._clock())
 
     async def _ask(self, meters: Iterable[Meter], *, is_urgent: bool = False) -> None:
         """One call for rates, one for permits, where there is anything to ask; in order, since answers are states."""

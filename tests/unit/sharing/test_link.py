@@ -102,11 +102,35 @@ async def test_pauses_between_tries_grow(links):
     assert pauses == [0.25, 0.5, 1, 2, 4, 4]
 
 
+async def test_limits_are_divided_by_those_last_there_also_while_they_come_back_or_by_an_assumption(links):
+    now_s = 0.0
+    a, b = (Link(link.store, lambda: now_s) for link in links)
+    a.store.is_gone = True
+    await a.round()
+    assert a.num_sharing == link_room.ASSUMED_GATEWAYS, "it was never told how many there are"
+    a.store.is_gone = False
+    third = Link(Store("c", a.store._hub), lambda: now_s)
+    for link in (a, b, third):
+        link.presence = Presence(is_serving=True)
+    for link in (b, third, a):
+        await link.round()
+    assert a.num_sharing == 3
+    a.store.is_gone = True
+    await a.round()
+    a.store.is_gone = False
+    a.store._hub.records.clear()
+    await a.round()
+    assert (a.num_gateways, a.num_sharing) == (1, 3), "the others have yet to come back"
+    now_s += link_room.TTL_S + 1.0
+    await a.round()
+    assert (a.num_gateways, a.num_sharing) == (1, 1)
+
+
 async def test_a_gateway_alone_is_never_degraded():
     link = Link(LocalStore("a"))
     assert not link.is_degraded
     await link.round()
-    assert link.num_gateways == 1
+    assert (link.num_gateways, link.num_sharing) == (1, 1)
 
 
 @pytest.mark.parametrize("record", [b"", b"nonsense", b"\x91" * 5000, b"\x81\xa7workers\x01"])
