@@ -15,7 +15,7 @@ _MAX_RETRY_AFTER_S = 60
 _QUIET_S = 0.1
 _LONGEST_QUIET_S = 1.0
 
-Amount = Annotated[float, Meta(gt=0)] | None
+Amount = Annotated[float, Meta(gt=0, le=1e15)] | None  # not infinite: None is no limit
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -102,12 +102,16 @@ class Meter:
         return is_full or any(budget.wait_s(now_s) > 0 for budget in self._budgets.values())
 
     def permit_ask(self, num_gateways: int) -> PermitAsk | None:
-        """How many requests this gateway wants to have open; None where that is not limited."""
+        """How many requests this gateway wants to have open; None where that is not limited. `permit` follows."""
         most, using = self.limits.max_concurrent_requests, self.share.num_open
         if most is None or not (using or self._num_permits or self.num_asking):
             return None
         spare = min(using // 4 + 1, most // (4 * num_gateways)) if using else 0  # of a small limit, none lies idle
-        return PermitAsk(key=self.name, most=most, using=using, wanted=using + self.num_asking + spare)
+        wanted = using + self.num_asking + spare
+        self._num_permits = min(
+            self._num_permits, wanted
+        )  # others may have what is given back before the answer is here
+        return PermitAsk(key=self.name, most=most, using=using, wanted=wanted)
 
     def permit(self, ask: PermitAsk, num_permits: int, now_s: float) -> None:
         """Take the store's answer."""

@@ -196,6 +196,30 @@ async def test_without_the_store_each_gateway_has_its_part_and_then_shares_again
     assert 50 <= await fleet.flood(60) <= 60 + 10
 
 
+async def test_gateways_that_start_without_the_store_take_it_that_they_are_not_alone():
+    fleet = Fleet(Limits(max_requests_per_minute=60, max_concurrent_requests=8), num=2)
+    Fragile.is_gone = True
+    for front in fleet.fronts:
+        await front.link.round()
+        front.leases.adopt(front.meter)
+        assert [await front.ask(stays=True) for _ in range(8)].count(True) == 4
+        front.meter.share.num_open = 0
+    assert await fleet.flood(60) <= 60 + 10
+
+
+async def test_permits_that_are_given_back_are_not_used_while_the_store_answers():
+    fleet = Fleet(Limits(max_concurrent_requests=4), num=1)
+    (front,) = fleet.fronts
+    await fleet.rounds()
+    assert all([await front.ask(stays=True) for _ in range(4)])
+    front.meter.share.num_open = 1
+    ask = front.meter.permit_ask(1)
+    assert ask.wanted < 4
+    while not front.meter.is_short(fleet.now_s):
+        front.meter.share.num_open += 1
+    assert front.meter.share.num_open == ask.wanted
+
+
 async def test_a_debt_survives_the_loss_of_the_store():
     fleet = Fleet(Limits(max_tokens_per_minute=60), num=1)
     await fleet.rounds()
