@@ -63,29 +63,37 @@ class Peers:
         self._content_at = FIRST
         self._deleted_at = FIRST
         self._is_new = True
-        self._drained: dict[str, None] = {}  # names, also of workers that have yet to join
+        self._drained: dict[str, bool] = {}  # names, also of workers that are away; whether another gateway said so
 
     async def round(self) -> None:
         """See `Participant`."""
+        if self._fleet is not None:
+            for name, is_told in self._drained.items():
+                self._fleet.drain(name, is_told=is_told)
         if not self._link.is_shared:
             return
         await self._follow_acts()
         if self._fleet is not None:
-            for name in self._drained:
-                self._fleet.drain(name)
             await self._exchange_notes(self._fleet)
 
     def lost(self) -> None:
         """See `Participant`. What is pending is bounded, and told when the store is back."""
 
     def drain(self, name: str, *, is_over: bool) -> bool:
-        """Give a worker no more work here, or work again; returns whether it is one of this gateway's."""
+        """Give a worker no more work here, or work again; returns whether it is, or was drained as, one of its own."""
+        if self._fleet is None:
+            return False
+        is_known = self._fleet.drain(name, is_over=is_over) or (is_over and name in self._drained)
+        if is_known:
+            self._remember_drain(name, is_over=is_over, is_told=False)
+        return is_known
+
+    def _remember_drain(self, name: str, *, is_over: bool, is_told: bool) -> None:
         self._drained.pop(name, None)
         if not is_over:
-            self._drained[name] = None
+            self._drained[name] = is_told
             if len(self._drained) > _MAX_DRAINED:
                 del self._drained[next(iter(self._drained))]
-        return self._fleet is not None and self._fleet.drain(name, is_over=is_over)
 
     async def tell(self, act: Act) -> tuple[Deleted, ...]:
         """Have all gateways do what this one has done, and wait until each says that it has.
@@ -133,7 +141,9 @@ class Peers:
 
     async def _carry_out(self, act: Act, position: str) -> None:
         if isinstance(act, DrainAct):
-            self.drain(act.worker, is_over=act.is_over)
+            self._remember_drain(act.worker, is_over=act.is_over, is_told=True)
+            if self._fleet is not None:
+                self._fleet.drain(act.worker, is_over=act.is_over, is_told=True)
             return
         deletion = act.deletion
         if deletion.identity is not None:

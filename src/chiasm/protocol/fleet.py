@@ -83,8 +83,11 @@ class Concerted(Protocol):
         """Forget where things are that a deletion covers, asking no worker; returns of how many that was known."""
         ...
 
-    def drain(self, name: str, *, is_over: bool = False) -> bool:
-        """Give a worker no more work, or work again; returns whether there is one of this name."""
+    def drain(self, name: str, *, is_over: bool = False, is_told: bool = False) -> bool:
+        """Give a worker no more work, or work again; returns whether there is one of this name.
+
+        `is_told`: another gateway says so, which knows nothing of a process of this one's own under the same name.
+        """
         ...
 
 

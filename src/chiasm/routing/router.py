@@ -156,9 +156,10 @@ class Router:
         """See `Concerted`."""
         return self.notes.learn(notes)
 
-    def drain(self, name: str, *, is_over: bool = False) -> bool:
+    def drain(self, name: str, *, is_over: bool = False, is_told: bool = False) -> bool:
         """See `Concerted`."""
-        if self.fleet.find(name) is None:
+        member = self.fleet.find(name)
+        if member is None or (is_told and not member.is_shared):
             return False
         (self.fleet.resume if is_over else self.fleet.drain)(name)
         return True

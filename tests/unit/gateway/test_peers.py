@@ -24,6 +24,7 @@ class KnowingWorker(ForgetfulWorker):
     def __init__(self):
         super().__init__()
         self.forgotten, self.learned, self.drained, self.news = [], [], {}, []
+        self.there = {"w0"}
 
     def take_notes(self, max_notes):
         return self.news.pop(0) if self.news else None
@@ -36,9 +37,11 @@ class KnowingWorker(ForgetfulWorker):
         self.forgotten.append(deletion)
         return 1
 
-    def drain(self, name, *, is_over=False):
+    def drain(self, name, *, is_over=False, is_told=False):
+        if name not in self.there:
+            return False
         self.drained[name] = not is_over
-        return name == "w0"
+        return True
 
 
 class Ingest(FakeIngest):
@@ -159,6 +162,25 @@ async def test_a_drained_worker_is_drained_everywhere_also_at_gateways_to_come(f
     assert second.worker.drained == {"w0": False}
     refused = await first.ask("/admin/workers/nobody/drain", "POST")
     assert (refused.status, refused.error["code"]) == (400, "invalid_request")
+    for front in (first, second):
+        front.worker.there.add("nobody")
+        await front.link.round()
+        assert "nobody" not in front.worker.drained, "what was refused has no effect later"
+
+
+async def test_a_drain_holds_for_a_worker_that_comes_back_and_ends_also_while_it_is_away():
+    front = Front("a", None)
+    assert (await front.ask("/admin/workers/w0/drain", "POST")).status == 200
+    front.worker.drained.clear()
+    await front.link.round()
+    assert front.worker.drained == {"w0": True}, "started again"
+    front.worker.there.clear()
+    assert (await front.ask("/admin/workers/w0/drain", "DELETE")).status == 200
+    assert (await front.ask("/admin/workers/w0/drain", "DELETE")).status == 400
+    front.worker.there.add("w0")
+    front.worker.drained.clear()
+    await front.link.round()
+    assert front.worker.drained == {}
 
 
 async def test_a_gateway_alone_tells_nobody_and_waits_for_nobody():

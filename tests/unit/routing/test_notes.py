@@ -34,7 +34,9 @@ def test_the_second_question_about_a_picture_goes_to_the_same_worker():
             item = picture(f"p{number}")
             one = await outcome_of(first, ask("what is this", item, request_id=f"r{number}", cache_salt=SALT))
             assert tell(first, second) > 0
-            other = await outcome_of(second, ask("and what color has it", item, request_id=f"s{number}", cache_salt=SALT))
+            other = await outcome_of(
+                second, ask("and what color has it", item, request_id=f"s{number}", cache_salt=SALT)
+            )
             assert other.route.attempts[-1].worker == one.route.attempts[-1].worker
         assert second.router.stats().totals["encodes_avoided_prefix"] == 4
         assert tell(second, second) > 0, "it has news of its own"
@@ -113,6 +115,8 @@ def test_a_worker_is_drained_and_gets_work_again_when_it_is_proven():
         assert fleet.router.drain("w0", is_over=True)
         assert fleet.member("w0").state == "starting"
         assert not fleet.router.drain("nobody")
+        fleet.member("w0").is_shared = False
+        assert not fleet.router.drain("w0", is_told=True), "another gateway has a worker of this name"
         fleet.router.drain("w1", is_over=True)
         assert fleet.member("w1").state == "ready", "it was not drained"
 
