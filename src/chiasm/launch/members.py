@@ -80,7 +80,7 @@ class Members:
         joined: dict[str, str] = {}
         while True:
             there = registered(folder)
-            for name in [name for name in joined if name not in there]:
+            for name in [name for name, address in joined.items() if address != there.get(name)]:
                 del joined[name]
                 self._first_hand.pop(name, None)
                 await self.leave(name)
@@ -117,6 +117,9 @@ class Members:
             link.presence = msgspec.structs.replace(link.presence, workers=here)
             told = {one.name: one for one in link.workers if one.host in ("", host)}
             for name, one in told.items():
+                if self._hearsay.get(name, one.address) != one.address and self._is_down(name):
+                    del self._hearsay[name]  # started again elsewhere
+                    await self.leave(name)
                 if name not in self._first_hand and not self._has(name) and await self._joins(name, one.address):
                     self._hearsay[name] = one.address
             now_s = asyncio.get_running_loop().time()

@@ -171,6 +171,7 @@ def _endpoint(address: str) -> str | tuple[str, int]:
     try:
         parts = urlsplit(address)
         host, port = parts.hostname, parts.port
+        (host or "").encode("idna")  # connecting would, and raise another error
     except ValueError:
         parts, host, port = urlsplit(""), None, None
     if parts.scheme != "http" or not host:

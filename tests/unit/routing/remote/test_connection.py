@@ -6,7 +6,10 @@ from chiasm.errors import InvalidSettingError
 from chiasm.routing.remote.connection import WorkerConnection
 
 
-@pytest.mark.parametrize("address", ["", "10.0.0.7:80", "https://10.0.0.7", "http://", "http://[x", "http://h:port"])
+@pytest.mark.parametrize(
+    "address",
+    ["", "10.0.0.7:80", "https://10.0.0.7", "http://", "http://[x", "http://h:port", f"http://10.0.0.7.{'a' * 64}:1"],
+)
 async def test_an_address_of_no_known_kind(address):
     with pytest.raises(InvalidSettingError) as caught:
         WorkerConnection(address, None)
