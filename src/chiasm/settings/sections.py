@@ -32,8 +32,8 @@ class GatewaySettings(Section, frozen=True, kw_only=True):
     store: Annotated[
         str,
         Meta(
-            description="Where several gateways over one fleet share limits and what they know: 'redis://host:port/db'; "
-            "empty: this is the only gateway."
+            description="Where several gateways over one fleet share limits and what they know: "
+            "'redis://host:port/db'; empty: this is the only gateway."
         ),
     ] = ""
     store_password: Annotated[str, Meta(description="Password of the store. Never printed.")] = ""
