@@ -57,7 +57,7 @@ class VllmCrew:
         Without `specs`, the servers are those of the topology. One with an address listens there.
 
         Raises:
-            MissingExtraError: There is no vLLM to start.
+            MissingExtraError: There is no vLLM to start, or nobody to listen to cache events that must be.
             EngineStartError: Its version is unknown, or the model directory cannot be read.
             InvalidSettingError: Parallelism, devices or the workers' file do not fit.
         """
@@ -154,6 +154,7 @@ class VllmCrew:
         vllm = self._settings.vllm
         self._installed: InstalledVllm = installed_vllm(vllm.python)
         version_for(self._installed.version, vllm.assume_version)
+        wants_events(vllm.kv_events)
         check_split(vllm, self.model.text)
         self._devices: dict[str, str] = {}
         if self._device() == "cuda":

@@ -8,7 +8,8 @@ import pytest
 
 import chiasm
 from chiasm.engines.vllm.plugin import register
-from chiasm.errors import EngineStartError, InvalidSettingError
+from chiasm.errors import EngineStartError, InvalidSettingError, MissingExtraError
+from chiasm.launch.vllm import cache_events
 from chiasm.launch.vllm import crew as crew_module
 from chiasm.launch.vllm.crew import VllmCrew, served_model
 from chiasm.launch.vllm.installed import InstalledVllm
@@ -89,6 +90,13 @@ def test_servers_that_run_already_need_no_vllm_here(tmp_path, monkeypatch):
     assert crew.listed == [("10.0.0.7:8000", "http://10.0.0.7:8000")]
     assert not crew.specs
     assert not crew.shares_host
+
+
+def test_events_that_must_be_heard_need_somebody_to_listen(installed, monkeypatch):
+    monkeypatch.setattr(cache_events, "has_zmq", lambda: False)
+    with pytest.raises(MissingExtraError, match="pyzmq"):
+        VllmCrew(settings(kv_events="yes"))
+    VllmCrew(settings())
 
 
 def test_servers_import_this_chiasm_and_nothing_else_of_ours(tmp_path):
