@@ -14,6 +14,7 @@ from chiasm.advisor.profile.processes import processes_of
 from chiasm.advisor.profile.runs import Profile, Runs, profile_of
 from chiasm.bench.grid.servers import Server, servers
 from chiasm.bench.grid.spec import GridSpec, Topology
+from chiasm.bench.server import ServerView
 from chiasm.simulator.calibration import Calibration
 
 SINGLE = "single worker"
@@ -54,7 +55,7 @@ async def _measured(spec: GridSpec, num_repeats: int) -> dict[str, Profile]:
 
 
 async def _profiled(server: Server, num_repeats: int) -> Profile:
-    async with Asking(server.target) as asking:
-        runs = Runs(asking, num_repeats, lambda *_: None, processes_of(server.target))
+    async with ServerView(server.target) as view:
+        runs = Runs(Asking(view), num_repeats, lambda *_: None, processes_of(server.target))
         await runs.run()
     return profile_of(runs, server.name)

@@ -8,6 +8,7 @@ from aiohttp.test_utils import unused_port
 from safetensors import safe_open
 from typer.testing import CliRunner
 
+from chiasm.bench.server import ServerView
 from chiasm.bench.target import parse_target
 from chiasm.bench.workload.bodies import Dialect
 from chiasm.bench.workload.classes import RequestClass
@@ -15,7 +16,6 @@ from chiasm.cli.app import app
 from chiasm.launch.local import background_server
 from chiasm.launch.model import model_directory
 from chiasm.reporting.growth import measure_growth, memory_of
-from chiasm.reporting.server import ServerView
 from chiasm.settings import resolve
 
 _TOKENS, _WORDS = 96, 20

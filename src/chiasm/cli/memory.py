@@ -52,10 +52,10 @@ async def _measured(
     url: str, api_key: str | None, num_requests: int, images: int, output_tokens: int
 ) -> "tuple[tuple[WorkerMemory, ...], Growth | None]":
     from chiasm.bench.probe import probe
+    from chiasm.bench.server import ServerView
     from chiasm.bench.target import parse_target
     from chiasm.bench.workload.classes import RequestClass
     from chiasm.reporting.growth import measure_growth, memory_of
-    from chiasm.reporting.server import ServerView
 
     target = parse_target(url, api_key)
     async with ServerView(target) as server:

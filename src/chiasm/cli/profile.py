@@ -59,17 +59,18 @@ async def _profiled(server: str, api_key: str | None, repeats: int, limits: dict
     from chiasm.advisor.profile.asking import Asking
     from chiasm.advisor.profile.processes import processes_of
     from chiasm.advisor.profile.runs import Runs, profile_of
+    from chiasm.bench.server import ServerView
     from chiasm.bench.target import parse_target
 
     target = parse_target(server, api_key)
     with steps_bar() as bar:
         task = bar.add_task("Starting")
-        async with Asking(target) as asking:
+        async with ServerView(target) as view:
 
             def on_run(what: str, num_done: int, num_all: int) -> None:
                 bar.update(task, description=what, completed=num_done, total=num_all)
 
-            runs = Runs(asking, repeats, on_run, processes_of(target))
+            runs = Runs(Asking(view), repeats, on_run, processes_of(target))
             await runs.run()
     return profile_of(runs, f"chiasm profile, {repeats} repeats", **limits)
 

@@ -108,9 +108,9 @@ def _counts(text: str, option: str, least: int) -> tuple[int, ...]:
 async def _made(url: str, api_key: str | None, plan: "Plan") -> "Report":
     """Make it; on a terminal, says on standard error how far it is."""
     from chiasm.bench.cell import Watcher
+    from chiasm.bench.server import ServerView
     from chiasm.bench.target import parse_target
     from chiasm.reporting.gathering import make_report
-    from chiasm.reporting.server import ServerView
 
     with (
         steps_bar() as bar,

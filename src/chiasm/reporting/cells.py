@@ -10,6 +10,7 @@ import msgspec
 
 from chiasm.bench.aiperf import RECORDS
 from chiasm.bench.cell import Bench, LoadSpec, Watcher
+from chiasm.bench.server import ServerView
 from chiasm.bench.summary import CellSummary
 from chiasm.bench.target import Target
 from chiasm.bench.workload.bodies import Dialect
@@ -17,7 +18,6 @@ from chiasm.bench.workload.classes import Kind, RequestClass
 from chiasm.protocol.fleet import FleetState
 from chiasm.protocol.worker import WorkerInfo
 from chiasm.reporting.content import Cell, Samples
-from chiasm.reporting.server import ServerView
 
 AVOIDED = "encodes_avoided_"
 """How counters of pictures that needed no encoding begin; the rest says why."""

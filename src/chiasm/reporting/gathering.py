@@ -8,6 +8,7 @@ import msgspec
 
 from chiasm.bench.cell import Watcher
 from chiasm.bench.probe import probe
+from chiasm.bench.server import ServerView
 from chiasm.bench.workload.classes import Kind, RequestClass
 from chiasm.errors import UnsupportedFeatureError
 from chiasm.gateway.policy import ServerPolicy
@@ -17,7 +18,6 @@ from chiasm.reporting.cells import Cells, Plan, StateAnswer
 from chiasm.reporting.content import Cell, Example, Refusal, Report
 from chiasm.reporting.growth import Growth, measure_growth, memory_of
 from chiasm.reporting.refusals import try_refusals
-from chiasm.reporting.server import ServerView
 
 OnStep = Callable[[str, int, int], None]
 """Told what comes next, how many steps are done, and of how many."""

@@ -5,10 +5,10 @@ from collections.abc import Iterable
 
 import msgspec
 
+from chiasm.bench.server import ServerView, fault_of
 from chiasm.bench.workload.bodies import BodyMaker, Dialect
 from chiasm.bench.workload.classes import RequestClass
 from chiasm.observability.memory import WorkerMemory
-from chiasm.reporting.server import ServerView, fault_of
 
 _PATH = "/v1/chat/completions"
 _POLL_S = 0.02

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 import msgspec
 import pybase64
 
+from chiasm.bench.server import ServerView, fault_of
 from chiasm.reporting.content import Refusal
-from chiasm.reporting.server import ServerView, fault_of
 
 _OK = 200
 _PATH = "/v1/chat/completions"

@@ -6,7 +6,7 @@ from math import ceil
 import msgspec
 import pytest
 
-from chiasm.advisor.profile.asking import Answered, Reading, refusal
+from chiasm.advisor.profile.asking import Answered, Reading
 from chiasm.advisor.profile.fitting import fitted
 from chiasm.advisor.profile.runs import Runs, profile_of
 from chiasm.errors import CapacityError, ContextLengthError, EngineError, InvalidSettingError
@@ -149,11 +149,3 @@ def test_what_is_no_receipt_is_said():
         read(b"data: <html>")
     with pytest.raises(CapacityError, match="too many"):
         read(b'data: {"error": {"code": "overloaded", "message": "too many"}}')
-    for status, body, error, match in (
-        (200, b"<html>", EngineError, "unreadable"),
-        (502, b"{}", EngineError, "status 502"),
-        (429, b'{"error": {"code": "overloaded", "message": "too many"}}', CapacityError, "too many"),
-    ):
-        said = refusal(status, body)
-        assert isinstance(said, error)
-        assert match in said.message

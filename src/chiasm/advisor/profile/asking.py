@@ -1,29 +1,20 @@
 """Questions to a server, streamed as clients ask them, whose answers are read for their times and receipts."""
 
 import time
-from types import TracebackType
 from typing import Any
 
-import aiohttp
 import msgspec
 import pybase64
 
-from chiasm.bench.target import Target
-from chiasm.errors import ChiasmError, EngineError, InvalidSettingError, error_class
+from chiasm.bench.server import Fault, ServerView, fault_of
+from chiasm.errors import EngineError, InvalidSettingError
 from chiasm.observability.receipt import Receipt
 
 _OK = 200
-_TIMEOUT_S = 120.0
 
 
 class _Chiasm(msgspec.Struct):
     receipt: Receipt | None = None
-
-
-class _Error(msgspec.Struct):
-    code: str | int | None = None
-    message: str = ""
-    hint: str = ""
 
 
 class _Delta(msgspec.Struct):
@@ -37,7 +28,7 @@ class _Choice(msgspec.Struct):
 class _Chunk(msgspec.Struct):
     choices: list[_Choice] = []
     chiasm: _Chiasm | None = None
-    error: _Error | None = None
+    error: Fault | None = None
 
 
 _CHUNKS = msgspec.json.Decoder(_Chunk)
@@ -57,22 +48,10 @@ class Answered(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Asking:
-    """A connection pool to one server; an asynchronous context manager."""
+    """Asks one server."""
 
-    def __init__(self, target: Target) -> None:
-        self._target = target
-        self._session: aiohttp.ClientSession | None = None
-
-    async def __aenter__(self) -> "Asking":
-        timeout = aiohttp.ClientTimeout(total=_TIMEOUT_S)
-        self._session = aiohttp.ClientSession(headers=self._target.header_fields, timeout=timeout)
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._session is not None:
-            await self._session.close()
+    def __init__(self, server: ServerView) -> None:
+        self._server = server
 
     async def ask(self, text: str, *, num_output_tokens: int, picture: bytes | None = None) -> Answered:
         """Ask, and read the answer to its end.
@@ -82,22 +61,13 @@ class Asking:
             InvalidSettingError: It answers without a receipt: it is not one of Chiasm's.
             ChiasmError: What it says is wrong.
         """
-        assert self._session is not None, "used as a context manager"
-        try:
-            started_s = time.perf_counter()
-            async with self._session.post(
-                f"{self._target.url}/v1/chat/completions", json=_body(text, num_output_tokens, picture)
-            ) as response:
-                if response.status != _OK:
-                    raise refusal(response.status, await response.read())
-                reading = Reading(started_s)
-                async for line in response.content:
-                    reading.line(line, time.perf_counter())
-                return reading.answered()
-        except (TimeoutError, aiohttp.ClientError) as error:
-            raise EngineError(
-                f"No answer from {self._target.url}: {type(error).__name__}", hint="Is it running? `chiasm serve`"
-            ) from error
+        reading, body = Reading(time.perf_counter()), _body(text, num_output_tokens, picture)
+        async with self._server.answer("POST", "/v1/chat/completions", body) as response:
+            if response.status != _OK:
+                raise fault_of(response.status, await response.read())
+            async for line in response.content:
+                reading.line(line, time.perf_counter())
+        return reading.answered()
 
 
 class Reading:
@@ -119,7 +89,7 @@ class Reading:
         except msgspec.MsgspecError as error:
             raise EngineError("The server streams something unreadable") from error
         if chunk.error is not None:
-            raise _said(_OK, chunk.error)
+            raise chunk.error.as_raised()
         if any(one.delta is not None and one.delta.content for one in chunk.choices):
             self._first_s = now_s if self._first_s is None else self._first_s
             self._last_s = now_s
@@ -155,17 +125,3 @@ def _body(text: str, num_output_tokens: int, picture: bytes | None) -> dict[str,
         "stream": True,
         "chiasm": {"receipt": True},
     }
-
-
-def refusal(status: int, body: bytes) -> ChiasmError:
-    """What a server's other answers say."""
-    try:
-        return _said(status, _CHUNKS.decode(body).error)
-    except msgspec.MsgspecError:
-        return EngineError(f"The server answered with status {status} and something unreadable")
-
-
-def _said(status: int, error: _Error | None) -> ChiasmError:
-    if error is None:
-        return EngineError(f"The server answered with status {status}")
-    return error_class(str(error.code))(error.message, hint=error.hint)

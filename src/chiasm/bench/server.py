@@ -1,5 +1,7 @@
 """A running server of Chiasm's, as its operator may see it."""
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from types import TracebackType
 from typing import Any, TypeVar
 
@@ -14,14 +16,20 @@ _TIMEOUT_S = 120.0
 _OK = 200
 
 
-class _Fault(msgspec.Struct):
+class Fault(msgspec.Struct):
+    """What a server says is wrong."""
+
     code: str | int | None = None
     message: str = ""
     hint: str | None = None
 
+    def as_raised(self) -> ChiasmError:
+        """It as the class it was raised as."""
+        return error_class(str(self.code))(self.message, hint=self.hint)
+
 
 class _Faults(msgspec.Struct):
-    error: _Fault
+    error: Fault
 
 
 class ServerView:
@@ -62,6 +70,14 @@ class ServerView:
 
     async def send(self, method: str, path: str, body: dict[str, Any] | bytes | None = None) -> tuple[int, bytes]:
         """Status and body of an answer. Raises `EngineError` when there is none."""
+        async with self.answer(method, path, body) as response:
+            return response.status, await response.read()
+
+    @asynccontextmanager
+    async def answer(
+        self, method: str, path: str, body: dict[str, Any] | bytes | None = None
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
+        """An answer that is read inside the block. Raises `EngineError` when there is none, or not all of it comes."""
         assert self._session is not None, "used as a context manager"
         data = msgspec.json.encode(body) if isinstance(body, dict) else body
         headers = {"Content-Type": "application/json"} if data is not None else {}
@@ -69,7 +85,7 @@ class ServerView:
             async with self._session.request(
                 method, self.target.url + path, data=data, headers=headers, allow_redirects=False
             ) as response:
-                return response.status, await response.read()
+                yield response
         except (TimeoutError, aiohttp.ClientError, OSError) as error:
             raise EngineError(
                 f"No answer from {self.target.url}: {type(error).__name__}",
@@ -80,7 +96,6 @@ class ServerView:
 def fault_of(status: int, body: bytes) -> ChiasmError:
     """What an answer that is not 200 says, as the class it was raised as."""
     try:
-        fault = msgspec.json.decode(body, type=_Faults).error
+        return msgspec.json.decode(body, type=_Faults).error.as_raised()
     except msgspec.MsgspecError:
         return EngineError(f"The server answered with HTTP status {status} and no reason")
-    return error_class(str(fault.code))(fault.message, hint=fault.hint)
