@@ -213,6 +213,7 @@ async def test_where_a_redirect_leads_is_not_kept(start, origin):
     ingest = start(max_redirects=1)
     assert [await fetched(ingest, origin, path="/b.png") for _ in range(2)] == [FIRST, FIRST]
     assert origin.num_requests == 4
+    assert ingest.fetch_lookups["miss"] == 2
 
 
 async def test_bytes_and_entries_are_bounded_and_the_longest_unused_goes(start, origin):

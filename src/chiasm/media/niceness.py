@@ -16,13 +16,15 @@ def thread_steps_back(niceness: int) -> None:
 
 
 def process_steps_back(niceness: int) -> None:
-    """Give all threads of this process a lower priority, and its session where nobody else is in that.
+    """Give all threads of this process a lower priority, and its session where nobody else is in that; 0: nothing.
 
     Linux shares cores out between sessions first (autogroup): the priority of a thread counts within its session only.
     """
+    if not niceness:
+        return
     for task in Path("/proc/self/task").iterdir():
         _lower(int(task.name), niceness)
-    if niceness and os.getsid(0) == os.getpid():
+    if os.getsid(0) == os.getpid():
         with suppress(OSError):  # a system without autogroups, or one that lets nobody set them
             Path("/proc/self/autogroup").write_text(str(niceness), "ascii")
 

@@ -121,7 +121,7 @@ class HttpFetcher:
             await self._resolver.resolve(url.host, url.port)
             cache.lookups["hit"] += 1
             return self._checked(kept, watch)
-        hop, num_deletions = _Hop(url, url), cache.num_deletions
+        hop, num_deletions, came = _Hop(url, url), cache.num_deletions, "miss" if kept is None else "changed"
         async with await self._answer(hop, {} if kept is None else {"If-None-Match": kept.tag}) as response:
             if kept is not None and response.status == _NOT_MODIFIED:
                 if not cache.confirm(tenant, url, kept, _cache_headers(response), time.monotonic()):
@@ -131,11 +131,13 @@ class HttpFetcher:
             following = self._next(hop, response)
             if following is None:
                 download = await self._download(hop, response, watch)
-                cache.lookups["miss" if kept is None else "changed"] += 1
+                cache.lookups[came] += 1
                 if cache.num_deletions == num_deletions:
                     cache.keep(tenant, url, download, _cache_headers(response), time.monotonic())
                 return download
-        return await self._follow(following, watch)  # where a URL leads may change: that is not kept
+        download = await self._follow(following, watch)  # where a URL leads may change: that is not kept
+        cache.lookups[came] += 1
+        return download
 
     def _checked(self, kept: Kept, watch: Watch) -> Download:
         self._check_size(len(kept.download.data))
