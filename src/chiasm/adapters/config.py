@@ -10,13 +10,14 @@ from chiasm.errors import AdapterError
 
 
 class LoraConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """The fields that change what is computed; those after `use_rslora` must be off."""
+    """The fields that change what is computed; those after `init_lora_weights` must be off."""
 
     peft_type: str
     r: int
     lora_alpha: float
     base_model_name_or_path: str | None = None
     use_rslora: bool = False
+    init_lora_weights: bool | str | None = None
     bias: str = "none"
     lora_bias: bool = False
     use_dora: bool = False
@@ -57,6 +58,8 @@ _UNSUPPORTED = (
     "monteclora_config",
     "use_bdlora",
 )
+_CHANGE_THE_BASE = ("pissa", "olora", "corda", "lora_ga", "loftq")
+"""Ways to begin that take something away from the model's own weights: what is trained fits only what is left."""
 
 
 def read_config(data: bytes, base: BaseModel, max_rank: int) -> LoraConfig:
@@ -77,8 +80,19 @@ def read_config(data: bytes, base: BaseModel, max_rank: int) -> LoraConfig:
             f"The adapter uses {', '.join(used)}, which is not supported",
             hint="Train it without, or merge it into the model",
         )
+    _check_beginning(config.init_lora_weights)
     _check_base(config.base_model_name_or_path, base)
     return config
+
+
+def _check_beginning(beginning: bool | str | None) -> None:
+    """PEFT writes `true` for an adapter that it has converted."""
+    if isinstance(beginning, str) and beginning.lower().startswith(_CHANGE_THE_BASE):
+        raise AdapterError(
+            f"The adapter was begun with init_lora_weights '{beginning[:40]}', which changes the model's own weights",
+            hint="Save it with PEFT's path_initial_model_for_weight_conversion, which makes an adapter for the unchanged "
+            "model of it; one of LoftQ cannot be converted",
+        )
 
 
 def _check_base(name: str | None, base: BaseModel) -> None:

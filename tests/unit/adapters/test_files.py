@@ -53,10 +53,24 @@ def test_a_sound_adapter_is_described_and_hashed(folder, settings):
         ({"rank_pattern": {"q_proj": 9}}, "rank_pattern"),
         ({"alora_invocation_tokens": [1]}, "alora"),
         ({"base_model_name_or_path": "org/other-model"}, "'other-model'"),
+        ({"init_lora_weights": "pissa"}, "'pissa', which changes the model's own weights"),
+        ({"init_lora_weights": "pissa_niter_16"}, "'pissa_niter_16'"),
+        ({"init_lora_weights": "olora"}, "'olora'"),
+        ({"init_lora_weights": "OLoRA"}, "'OLoRA'"),
+        ({"init_lora_weights": "corda"}, "'corda'"),
+        ({"init_lora_weights": "lora_ga"}, "'lora_ga'"),
+        ({"init_lora_weights": "loftq"}, "'loftq'"),
+        ({"init_lora_weights": ["pissa"]}, "read"),
     ],
 )
 def test_configurations_that_mean_something_else_are_refused(folder, settings, change, match):
     refused(write(folder, **change), settings, match)
+
+
+@pytest.mark.parametrize("beginning", [True, False, None, "gaussian", "eva", "orthogonal"])
+def test_adapters_that_leave_the_model_as_it_is_are_let_in(folder, settings, beginning):
+    """Also those that were converted: PEFT writes `true` for them."""
+    assert read_adapter(str(write(folder, init_lora_weights=beginning)), BASE, settings).targets == ("q_proj",)
 
 
 def test_other_names_of_the_base_model_may_be_allowed(folder, settings):
