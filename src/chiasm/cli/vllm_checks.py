@@ -102,11 +102,11 @@ def _media(settings: Settings) -> Check:
 
 def _cache_events(settings: Settings, crew: "VllmCrew") -> Check:
     """Whether servers say what their prefix caches evict."""
-    from chiasm.launch.vllm.cache_events import silent_servers
+    from chiasm.launch.vllm.cache_events import how_to_hear, silent_servers
 
     if silent := silent_servers(settings.vllm, crew.specs):
-        fix = "Install pyzmq here (chiasm[vllm]), or start them as docs/vllm.md says under 'What a server still has'"
-        return Check("cache events", "warn", f"{', '.join(silent)} will not say what is evicted: routing guesses", fix)
+        detail = f"{', '.join(silent)} will not say what is evicted: routing guesses"
+        return Check("cache events", "warn", detail, how_to_hear(settings.vllm))
     return Check("cache events", "ok", "routing forgets what servers evict")
 
 

@@ -48,9 +48,26 @@ def silent_servers(settings: VllmSettings, specs: Sequence[WorkerSpec]) -> list[
 
 def wants_events(setting: Literal["auto", "yes", "no"]) -> bool:
     """Whether servers are to publish. Raises `MissingExtraError` where they must and nobody here could listen."""
-    if setting == "yes" and not has_zmq():
-        raise MissingExtraError("vllm.kv_events needs pyzmq", hint="pip install 'chiasm[vllm]', or leave it on 'auto'")
+    if setting == "yes":
+        require_listener("vllm.kv_events", "leave it on 'auto'")
     return setting != "no" and has_zmq()
+
+
+def require_listener(wish: str, way_out: str) -> None:
+    """Raise `MissingExtraError`, naming what asked for events, when nobody here could listen."""
+    if not has_zmq():
+        raise MissingExtraError(f"{wish} needs pyzmq", hint=f"pip install 'chiasm[vllm]', or {way_out}")
+
+
+def how_to_hear(settings: VllmSettings) -> str:
+    """What makes the silent ones of `silent_servers` say it."""
+    if settings.workers_file:
+        return "Start them as docs/vllm.md says under 'What a server still has', and write kv_events into their entries"
+    if settings.kv_events == "no":
+        return "Leave vllm.kv_events on 'auto'"
+    if settings.data_parallel > 1 and has_zmq():
+        return "Several engines of one server publish on ports: start and list it yourself, as docs/vllm.md says"
+    return "pip install 'chiasm[vllm]'"
 
 
 def events_flags(address: EventsAddress | None) -> list[str]:

@@ -17,7 +17,7 @@ from chiasm.launch.model import model_directory, preparer_of, served_name
 from chiasm.launch.processes.base import Process, Spawn
 from chiasm.launch.processes.specs import WHOLE, WorkerSpec, settings_of_one, specs_of
 from chiasm.launch.server import bind
-from chiasm.launch.vllm.cache_events import events_of_listed, events_of_started, wants_events
+from chiasm.launch.vllm.cache_events import events_of_listed, events_of_started, require_listener, wants_events
 from chiasm.launch.vllm.devices import assigned, check_cores, check_split, is_encoder
 from chiasm.launch.vllm.flags import Place, arguments_of, environment_of, hands_embeddings_over
 from chiasm.launch.vllm.installed import InstalledVllm, installed_vllm, interpreter
@@ -77,7 +77,7 @@ class VllmCrew:
         self._adapters: AdapterCopies | None = None
         self._events: Mapping[str, EventsAddress | None] = {}  # by server, of those that are started
         if any(one.kv_events for one in self._by_name.values()):
-            wants_events("yes")
+            require_listener("kv_events of the workers' file", "leave it out")
         if self.specs:
             self._prepare()
 

@@ -12,6 +12,7 @@ from chiasm.launch.vllm.cache_events import (
     events_flags,
     events_of_listed,
     events_of_started,
+    how_to_hear,
     silent_servers,
     wants_events,
 )
@@ -97,3 +98,11 @@ def test_doctor_can_name_those_that_say_nothing(tmp_path):
     assert silent_servers(attached, ()) == ["w"]
     listed(tmp_path, 'name = "w"', 'kv_events = "tcp://a:1"')
     assert silent_servers(attached, ()) == []
+
+
+def test_what_doctor_says_fits_why_they_are_silent(monkeypatch):
+    assert "kv_events into their entries" in how_to_hear(VllmSettings(workers_file="w.toml"))
+    assert "vllm.kv_events" in how_to_hear(VllmSettings(kv_events="no"))
+    assert "on ports" in how_to_hear(VllmSettings(data_parallel=2))
+    monkeypatch.setattr(cache_events, "has_zmq", lambda: False)
+    assert how_to_hear(VllmSettings()) == "pip install 'chiasm[vllm]'"

@@ -92,8 +92,12 @@ def test_servers_that_run_already_need_no_vllm_here(tmp_path, monkeypatch):
     assert not crew.shares_host
 
 
-def test_events_that_must_be_heard_need_somebody_to_listen(installed, monkeypatch):
+def test_events_that_must_be_heard_need_somebody_to_listen(installed, monkeypatch, tmp_path):
     monkeypatch.setattr(cache_events, "has_zmq", lambda: False)
+    path = tmp_path / "workers.toml"
+    path.write_text('[[workers]]\nurl = "http://a:8000"\nroles = ["prefill", "decode"]\nkv_events = "tcp://a:5557"\n')
+    with pytest.raises(MissingExtraError, match="workers' file needs pyzmq"):
+        VllmCrew(settings("agg", workers_file=str(path)))
     with pytest.raises(MissingExtraError, match="pyzmq"):
         VllmCrew(settings(kv_events="yes"))
     VllmCrew(settings())
