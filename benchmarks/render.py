@@ -7,6 +7,7 @@ from typing import Any
 from benchmarks.epd import tables
 from benchmarks.load_pages import accuracy_table, agreement_table
 from benchmarks.render_pooling import pooling_section
+from benchmarks.verdicts import judged
 from chiasm.bench.grid.report.data import Report, read_report
 from chiasm.bench.grid.report.files import DATA
 from chiasm.bench.grid.report.markdown import markdown_of
@@ -83,14 +84,7 @@ def _shown(value: float, figure: str) -> str:
 
 
 def _ratio_cell(run: dict[str, Any], cell: str, peer: str, ratio: dict[str, float]) -> str:
-    return _judged(ratio, TARGETS.get((run["model"], run["dtype"], cell, peer)))
-
-
-def _judged(ratio: dict[str, float], target: float | None) -> str:
-    text = f"{ratio['median']:.2f} ({ratio['low']:.2f}-{ratio['high']:.2f})"
-    if target is None:
-        return text
-    return f"{text}, target {target:g} {'met' if ratio['median'] >= target else '**missed**'}"
+    return judged(ratio, TARGETS.get((run["model"], run["dtype"], cell, peer)))
 
 
 def engine_section(result: dict[str, Any]) -> str:
@@ -183,7 +177,7 @@ def transfer_section(result: dict[str, Any]) -> str:
                 columns.append(f"{entry[f'{figure}_s'] * 1e3:.3f} ms")
                 targets = TRANSFER_TARGETS.get(cell) if (name, figure) == ("shm", "hand_over") else None
                 for index, peer in enumerate(("of_memcpy", "times_safetensors")):
-                    columns.append(_judged(entry[f"{figure}_{peer}"], targets and targets[index]))
+                    columns.append(judged(entry[f"{figure}_{peer}"], targets and targets[index]))
             lines.append(f"| {cell} | {label} | {' | '.join(columns)} |")
     return "\n".join(lines) + "\n"
 
@@ -208,10 +202,10 @@ def fronts_section(result: dict[str, Any]) -> str:
                 f"{figures[figure] * 1e3:.2f} ms" for figure in ("median_s", "p99_s", "added_median_s", "added_p99_s")
             ]
             ratio = entry["ratios"].get(name)
-            times = "" if ratio is None else _judged(ratio, FRONT_TARGETS.get((cell, name)))
+            times = "" if ratio is None else judged(ratio, FRONT_TARGETS.get((cell, name)))
             cheaper = entry.get("cpu_ratios", {}).get(name)
             shown = [f"{figures['requests_per_s']:,.0f}", *waits, f"{figures['cpu_s'] * 1e3:.2f}", times]
-            shown.append("" if cheaper is None else _judged(cheaper, None))
+            shown.append("" if cheaper is None else judged(cheaper, None))
             lines.append(f"| {cell} | {FRONTS[name]} | {' | '.join(shown)} |")
     events = {
         name: figures["requests_per_s"] * 256 for name, figures in result["fronts"]["event stream"]["fronts"].items()

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from benchmarks.verdicts import judged, spread
+
 PEERS = {
     "chiasm": "Chiasm",
     "hf_fixed": "transformers, padded to 256",
@@ -16,10 +18,6 @@ PEERS = {
 FIXED_TARGET, DYNAMIC_TARGET, PEER_TARGET = 5.0, 1.3, 1.2
 THROUGHPUT_TARGETS = {"text": 3.5, "pictures": 4.0}
 MOST_P50 = 0.3  # at 16 callers
-
-
-def _spread(ratio: dict[str, float]) -> str:
-    return f"{ratio['median']:.2f} ({ratio['low']:.2f}-{ratio['high']:.2f})"
 
 
 def _target(name: str, ratios: dict[str, Any]) -> float | None:
@@ -52,11 +50,8 @@ def peers_section(result: dict[str, Any], conditions: str) -> str:
         for name in sorted(entry["medians"], key=list(PEERS).index):
             figures, ratio, by_cpu = entry["medians"][name], "", ""
             if name in ratios:
-                target = _target(name, ratios)
-                by_cpu = _spread(ratios[name]["speed_by_cpu"])
-                ratio = _spread(ratios[name]["speed"])
-                if target is not None:
-                    ratio += f", target {target:g} {'met' if _speed(ratios, name) >= target else '**missed**'}"
+                by_cpu = spread(ratios[name]["speed_by_cpu"])
+                ratio = judged(ratios[name]["speed"], _target(name, ratios))
             lines.append(
                 f"| {cell} | {PEERS[name]} | {figures['pairs_per_s']:.1f} | {1e3 * figures['p50_s']:.0f} ms | "
                 f"{1e3 * figures['p95_s']:.0f} ms | {1e3 * figures['cpu_s_per_pair']:.2f} | {ratio} | {by_cpu} |"
@@ -76,11 +71,8 @@ def paths_section(result: dict[str, Any], conditions: str) -> str:
     ]
     for cell, entry in result["summary"].items():
         ours, theirs = entry["medians"]["single endpoint"], entry["medians"]["two hops"]
-        times, share = _spread(entry["throughput"]), _spread(entry["p50"])
-        is_met = entry["throughput"]["median"] >= THROUGHPUT_TARGETS[what]
-        times += f", target {THROUGHPUT_TARGETS[what]:g} {'met' if is_met else '**missed**'}"
-        if cell.startswith("16 "):
-            share += f", target {MOST_P50:g} {'met' if entry['p50']['median'] <= MOST_P50 else '**missed**'}"
+        times = judged(entry["throughput"], THROUGHPUT_TARGETS[what])
+        share = judged(entry["p50"], MOST_P50 if cell.startswith("16 ") else None, is_most=True)
         lines.append(
             f"| {cell} | {ours['calls_per_s']:.2f} | {theirs['calls_per_s']:.2f} | {times} | "
             f"{1e3 * ours['p50_s']:.0f} ms | {1e3 * theirs['p50_s']:.0f} ms | {share} | "

@@ -80,18 +80,19 @@ def read_config(data: bytes, base: BaseModel, max_rank: int) -> LoraConfig:
             f"The adapter uses {', '.join(used)}, which is not supported",
             hint="Train it without, or merge it into the model",
         )
-    _check_beginning(config.init_lora_weights)
+    _check_beginning(config)
     _check_base(config.base_model_name_or_path, base)
     return config
 
 
-def _check_beginning(beginning: bool | str | None) -> None:
+def _check_beginning(config: LoraConfig) -> None:
     """PEFT writes `true` for an adapter that it has converted."""
+    beginning = config.init_lora_weights
     if isinstance(beginning, str) and beginning.lower().startswith(_CHANGE_THE_BASE):
         raise AdapterError(
             f"The adapter was begun with init_lora_weights '{beginning[:40]}', which changes the model's own weights",
-            hint="Save it with PEFT's path_initial_model_for_weight_conversion, which makes an adapter for the unchanged "
-            "model of it; one of LoftQ cannot be converted",
+            hint="Save it with PEFT's path_initial_model_for_weight_conversion, which makes an adapter for the model "
+            "as it was; one of LoftQ cannot be converted",
         )
 
 
