@@ -20,6 +20,7 @@ class Publisher:
         self.kept = {}
         self._context = zmq.asyncio.Context()
         self._out = self._context.socket(zmq.XPUB)
+        self._out.setsockopt(zmq.XPUB_VERBOSE, 1)  # who dials again is told of again
         self._out.bind(self.address.publishes)
         self._asked = self._context.socket(zmq.ROUTER)
         self._asked.bind(self.address.replays)
@@ -28,7 +29,8 @@ class Publisher:
     async def subscribed(self):
         """Wait until somebody listens."""
         async with asyncio.timeout(10):
-            assert (await self._out.recv()) == b"\x01"
+            while (await self._out.recv()) != b"\x01":
+                pass
 
     async def send(self, number, *events, is_lost=False):
         payload = msgspec.msgpack.encode([float(number), list(events), 0])
@@ -87,6 +89,64 @@ async def test_a_publisher_that_keeps_nothing_leaves_a_gap(publisher):
     await until(lambda: follower.totals["kv_event_batches_missed"] == 1, 10)
     assert not lost
     await follower.aclose()
+
+
+class Line:
+    """Carries bytes between a subscriber and a publisher, until it falls silent without an end."""
+
+    def __init__(self, publisher):
+        self._path = publisher.address.publishes.removeprefix("ipc://")
+        self.num_calls = 0
+        self.is_silent = False
+
+    async def __aenter__(self):
+        self._lives = []
+        self._server = await asyncio.start_server(self._begin, "127.0.0.1", 0)
+        port = self._server.sockets[0].getsockname()[1]
+        self.address = EventsAddress(f"tcp://127.0.0.1:{port}")
+        return self
+
+    async def __aexit__(self, *_):
+        self._server.close()
+        for life in self._lives:
+            life.cancel()
+        await asyncio.gather(*self._lives, return_exceptions=True)
+
+    def _begin(self, reader, writer):
+        self._lives.append(asyncio.create_task(self._live(reader, writer)))
+
+    async def _live(self, reader, writer):
+        there, to = await asyncio.open_unix_connection(self._path)
+        self.num_calls += 1
+        number, self.is_silent = self.num_calls, False
+        try:
+            await asyncio.gather(self._carry(number, reader, to), self._carry(number, there, writer))
+        finally:
+            for one in (to, writer):
+                one.close()
+                await asyncio.gather(one.wait_closed(), return_exceptions=True)
+
+    async def _carry(self, number, reader, writer):
+        while data := await reader.read(65536):
+            if not self.is_silent and number == self.num_calls:
+                writer.write(data)
+        raise ConnectionError("the other way ends with this one")
+
+
+async def test_a_publisher_that_falls_silent_without_an_end_is_dialled_again(publisher, monkeypatch):
+    monkeypatch.setattr("chiasm.routing.vllm.cache_events.source._HEARTBEAT_S", 0.1)
+    follower, lost = Follower(), []
+    async with Line(publisher) as line:
+        follower.start(ZmqSource(line.address), lost.append)
+        await publisher.subscribed()
+        await publisher.send(0)
+        await until(lambda: follower.totals["kv_event_batches"] == 1, 10)
+        line.is_silent = True
+        await until(lambda: line.num_calls == 2, 10)
+        await publisher.subscribed()
+        await publisher.send(1, CLEARED)
+        await until(lambda: lost == [None], 10)
+        await follower.aclose()
 
 
 async def test_who_answers_nothing_is_not_waited_for_long(tmp_path, monkeypatch):

@@ -18,6 +18,8 @@ _MAX_REPLAYED = 10_000
 _MAX_REPLAYED_BYTES = 256 * 2**20
 _MAX_MESSAGE_BYTES = 64 * 2**20
 _REPLAY_TIMEOUT_S = 5.0
+_HEARTBEAT_S = 10.0
+"""A host that went away without a word is noticed after three of them, and dialled again."""
 _NUM_BYTES = 8
 
 
@@ -94,6 +96,8 @@ class ZmqSource:
             raise EngineError(f"ZeroMQ has no socket for vLLM's cache events: {error.strerror}") from error
         socket.setsockopt(self._zmq.RCVHWM, _MAX_WAITING)
         socket.setsockopt(self._zmq.MAXMSGSIZE, _MAX_MESSAGE_BYTES)
+        socket.setsockopt(self._zmq.HEARTBEAT_IVL, int(_HEARTBEAT_S * 1000))
+        socket.setsockopt(self._zmq.HEARTBEAT_TIMEOUT, int(3 * _HEARTBEAT_S * 1000))
         socket.setsockopt(self._zmq.IPV6, address.startswith("tcp://["))
         try:
             socket.connect(address)
