@@ -105,6 +105,19 @@ async def test_a_server_of_short_contexts_is_profiled_up_to_them():
     assert told[-1][1] < told[-1][2]
 
 
+class SilentServer(KnownServer):
+    """Its engine does not say what it did when, as some versions of vLLM do not."""
+
+    async def ask(self, text, *, num_output_tokens, picture=None):
+        answered = await super().ask(text, num_output_tokens=num_output_tokens, picture=picture)
+        return msgspec.structs.replace(answered, receipt=msgspec.structs.replace(answered.receipt, spans=()))
+
+
+async def test_receipts_without_times_are_an_error_that_says_so():
+    with pytest.raises(InvalidSettingError, match="do not say how long prompts took"):
+        await Runs(SilentServer(), 1, lambda *_: None).run()
+
+
 async def test_progress_counts_all_questions():
     told = []
     runs = Runs(KnownServer(), 2, lambda *told_now: told.append(told_now))

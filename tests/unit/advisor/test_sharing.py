@@ -16,7 +16,8 @@ REQUEST_CPU_S, PREFILL_CORES, ENCODE_CORES = 0.004, 1.5, 2.0
 
 
 class Known:
-    names = ("gateway", "worker 1", "client")
+    names = ("gateway", "worker 1", "worker 2", "client")
+    num_started = 2
 
     def cpu_s(self):
         return 7.0
@@ -88,6 +89,13 @@ def test_of_processes_that_are_not_to_be_seen_nothing_is_said():
     assert use.fits == {}
 
 
+def test_of_workers_that_the_server_did_not_start_nothing_is_said(monkeypatch):
+    monkeypatch.setattr(Known, "num_started", 1)
+    use = used(monkeypatch, num_cores=2, step_cpu_s=lambda count: 0.0008 * count, slower=1.3)
+    assert use.sharing(0.008) is None
+    assert (use.fits, use.contention) == ({}, ())
+
+
 def test_who_generated_is_the_last_that_did():
     assert worker_of(receipt("w1")) == "w1"
     assert worker_of(receipt()) == ""
@@ -111,7 +119,7 @@ def test_the_processes_of_a_server_of_this_machine_are_found_and_counted():
     try:
         port = int(server.stdout.readline())
         found = processes.processes_of(parse_target(f"http://127.0.0.1:{port}"))
-        assert found.names == ("gateway", "worker 1", "client")
+        assert (found.names, found.num_started) == (("gateway", "worker 1", "client"), 1)
         before_s = found.cpu_s()
         sum(range(2_000_000))
         assert found.cpu_s() > before_s

@@ -25,6 +25,11 @@ class Processes:
         """Gateway first, then what it has started, then the client."""
         return (*self._pids, "client")
 
+    @property
+    def num_started(self) -> int:
+        """Those below the first: workers, and what else it has started."""
+        return len(self._pids) - 1
+
     def cpu_s(self) -> float:
         """CPU seconds that all of them have used so far."""
         return sum(_cpu_s(pid) for pid in self._pids.values()) + time.process_time()

@@ -16,7 +16,7 @@ from chiasm.advisor.profile.processes import Processes
 from chiasm.advisor.profile.sharing import CoreUse, worker_of
 from chiasm.bench.workload.pictures import picture
 from chiasm.bench.workload.text import words
-from chiasm.errors import ContextLengthError
+from chiasm.errors import ContextLengthError, InvalidSettingError
 from chiasm.routing.costs.spans import busy_s
 from chiasm.simulator.calibration import Calibration, Cost
 
@@ -72,10 +72,15 @@ class Runs:
         self.long_steps_s: list[Point] = []
 
     async def run(self) -> None:
-        """All of them, one after the other."""
+        """All of them, one after the other. Raises `InvalidSettingError` for receipts without the times of stages."""
         await self._ask("Warming up", words(16, self._random), 2)
         for _ in range(self._num_repeats):
             await self._texts()
+            if "prefill" not in self.points:
+                raise InvalidSettingError(
+                    "The server's receipts do not say how long prompts took",
+                    hint="Its engine reports no times; profile a server with Chiasm's own engine",
+                )
             await self._pictures()
             await self._answers()
             await self._company()

@@ -29,6 +29,7 @@ class CoreUse:
 
     def __init__(self, processes: Processes | None) -> None:
         self._processes = processes
+        self._workers: set[str] = set()
         self._texts: list[Point] = []  # seconds of the prompt, CPU seconds
         self._pictures: list[tuple[float, float, float]] = []  # of media and encoding, of the prompt, CPU seconds
         self._steps: list[Point] = []  # answers beside each other on one worker, CPU seconds of a step
@@ -49,6 +50,7 @@ class CoreUse:
     def answers(self, receipts: Sequence[Receipt], step_s: Sequence[float], cpu_s: float) -> None:
         """Answers beside each other did, in all."""
         counts = Counter(map(worker_of, receipts))
+        self._workers |= counts.keys() - {""}
         num_steps = max(median(one.num_output_tokens for one in receipts) - 1, 1)
         each = len(receipts) / len(counts)
         before_s = len(receipts) * (self._request_cpu().fixed_s + self._prefill_cpu_s(receipts) / len(receipts))
@@ -60,7 +62,7 @@ class CoreUse:
     def contention(self) -> tuple[float, ...]:
         """What steps took longer on several workers at once than sharing the cores explains, by run; may be none."""
         alone = [seconds for count, seconds in self._pairs if count == 1]
-        if not alone or self._processes is None or median(alone) <= 0:
+        if not alone or not self._is_seen or median(alone) <= 0:
             return ()
         alone_s, step_cpu = median(alone), fitted(self._steps).cost
         plain = Sharing(num_cores=num_cores())
@@ -75,7 +77,7 @@ class CoreUse:
 
     def sharing(self, request_s: float) -> Sharing | None:
         """What it comes to; None where nothing was seen. `request_s` is how long a request takes besides its stages."""
-        if self._processes is None or not (self._texts and self._steps):
+        if self._processes is None or not self._is_seen:
             return None
         request, cores = self._request_cpu(), float(num_cores())
         contention = self.contention
@@ -92,9 +94,16 @@ class CoreUse:
     @property
     def fits(self) -> dict[str, Fit]:
         """Of the lines behind it."""
-        if self._processes is None or not (self._texts and self._steps):
+        if not self._is_seen:
             return {}
         return {"CPU of text by prompt": fitted(self._texts), "CPU of a step": fitted(self._steps)}
+
+    @property
+    def _is_seen(self) -> bool:
+        """Whether enough was asked, and all that worked was counted: workers may run elsewhere, started by others."""
+        if self._processes is None or not (self._texts and self._steps):
+            return False
+        return len(self._workers) <= self._processes.num_started
 
     def _request_cpu(self) -> Cost:
         return fitted(self._texts).cost if self._texts else Cost()
