@@ -91,7 +91,7 @@ def _serve(settings: "Settings", spec: "WorkerSpec", *, as_json: bool) -> None:
         else:
             typer.echo(f"Worker {spec.name} ({', '.join(spec.roles)}) listens on {bound} (after {took_s:.1f} s)")
             if settings.engine.kind == "vllm":
-                typer.echo(f"\nFor the gateway's workers' file:\n\n{listed(spec)}")
+                typer.echo(f"\nFor the gateway's workers' file:\n\n{listed(spec, settings)}")
         sys.stdout.flush()
 
     run = serve_vllm_worker if settings.engine.kind == "vllm" else serve_worker

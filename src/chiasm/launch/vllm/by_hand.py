@@ -14,7 +14,7 @@ from chiasm.errors import EngineDeadError
 from chiasm.launch.engine import Progress
 from chiasm.launch.processes.specs import WorkerSpec
 from chiasm.launch.server import clear_unix
-from chiasm.launch.vllm.crew import VllmCrew
+from chiasm.launch.vllm.crew import VllmCrew, served_model
 from chiasm.launch.worker import check_reachable
 from chiasm.settings import Settings
 
@@ -59,10 +59,16 @@ def serve_vllm_worker(
                 process.kill()
 
 
-def listed(spec: WorkerSpec) -> str:
-    """What to write into a gateway's workers' file; JSON's texts and lists are TOML's, too."""
-    name, url, roles = (json.dumps(value, ensure_ascii=False) for value in (spec.name, spec.address, spec.roles))
-    return f"[[workers]]\nname = {name}\nurl = {url}\nroles = {roles}"
+def listed(spec: WorkerSpec, settings: Settings) -> str:
+    """What to write into a gateway's workers' file; JSON's texts, lists and numbers are TOML's, too."""
+    fields: dict[str, object] = {"name": spec.name, "url": spec.address, "roles": spec.roles}
+    if settings.vllm.data_parallel > 1:
+        fields["data_parallel"] = settings.vllm.data_parallel
+    if served_model(settings).takes_videos:
+        fields["videos"] = True
+    return "\n".join(
+        ["[[workers]]", *(f"{key} = {json.dumps(value, ensure_ascii=False)}" for key, value in fields.items())]
+    )
 
 
 def _split_as(spec: WorkerSpec, settings: Settings) -> Settings:

@@ -12,7 +12,7 @@ from chiasm.launch.server import clear_unix
 from chiasm.launch.vllm import by_hand
 from chiasm.launch.vllm.by_hand import _split_as, listed, serve_vllm_worker
 from chiasm.launch.vllm.workers_file import read_workers
-from chiasm.settings import RoutingSettings, Settings
+from chiasm.settings import RoutingSettings, Settings, VllmSettings
 
 
 def spec(*roles, address="http://127.0.0.1:9001"):
@@ -38,10 +38,17 @@ def test_roles_say_what_is_handed_over(roles, topology, expected):
 
 def test_what_is_said_can_be_written_into_the_workers_file(tmp_path):
     path = tmp_path / "workers.toml"
-    path.write_text(listed(msgspec.structs.replace(spec("prefill", "decode"), name='Ann\'s "first"')), "utf-8")
+    named, ranks = (
+        msgspec.structs.replace(spec("prefill", "decode"), name='Ann\'s "first"'),
+        VllmSettings(data_parallel=2),
+    )
+    path.write_text(listed(named, Settings(vllm=ranks)), "utf-8")
     assert tomllib.loads(path.read_text())["workers"][0]["roles"] == ["prefill", "decode"]
     (read,) = read_workers(str(path))
     assert (read.name, read.url, read.roles) == ('Ann\'s "first"', "http://127.0.0.1:9001", ("prefill", "decode"))
+    assert (read.data_parallel, read.videos) == (2, True), "as the packaged model takes them"
+    path.write_text(listed(spec("encode"), Settings()), "utf-8")
+    assert [one.data_parallel for one in read_workers(str(path))] == [1]
 
 
 @pytest.mark.parametrize(("address", "what"), [("nowhere", "no address"), ("http://10.0.0.7:9001", "without a token")])
