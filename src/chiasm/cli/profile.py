@@ -124,7 +124,7 @@ def _print_beside(found: "Profile", console: "Console") -> None:
 def _print_sharing(found: "Profile", console: "Console") -> None:
     sharing = found.calibration.sharing
     if sharing is None:
-        console.print("Not all of the server's processes are to be seen from here: what they take of its cores is not known.")
+        console.print("Not all of the server's processes are seen from here: what they take of its cores is not known.")
         return
     request_s, step_s = found.calibration.request.fixed_s, found.calibration.step.at(1)
     console.print(
