@@ -197,21 +197,26 @@ def serve(
     handover = server.handover = Handover(server.listener, own_command(), channel)
     settle()
     try:
-        is_stopped = uvloop.run(_until_signal(server, handover, on_ready))
+        uvloop.run(_until_signal(server, handover, on_ready))
     except asyncio.CancelledError:
         return
     if handover.successor is not None:
-        if is_stopped:  # while it was leaving: both are meant
-            handover.successor.stop()
         become_keeper(handover.successor, handover.listener, handover.command)
 
 
-async def _until_signal(server: LocalServer, handover: Handover, on_ready: Callable[[LocalServer], None]) -> bool:
-    """Serve until a signal or a successor; says whether it was a signal."""
+async def _until_signal(server: LocalServer, handover: Handover, on_ready: Callable[[LocalServer], None]) -> None:
+    """Serve until a signal or a successor; a signal is meant for both."""
     stop, task, loop = asyncio.Event(), asyncio.current_task(), asyncio.get_running_loop()
     assert task is not None
+
+    def end(number: int) -> None:
+        handover.pass_on(number)
+        if stop.is_set():
+            task.cancel()
+        stop.set()
+
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, lambda: task.cancel() if stop.is_set() else stop.set())
+        loop.add_signal_handler(number, end, number)
     loop.add_signal_handler(signal.SIGUSR2, handover.replace_if_idle)
     following = asyncio.create_task(handover.run(stop))
 
@@ -224,7 +229,6 @@ async def _until_signal(server: LocalServer, handover: Handover, on_ready: Calla
     finally:
         following.cancel()
         await handover.aclose()
-    return stop.is_set()
 
 
 @contextmanager

@@ -114,6 +114,7 @@ class Replaceable(Protocol):
 
         Raises:
             OverloadedError: One is starting.
+            ShuttingDownError: The server ends.
         """
         ...
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
-from chiasm.errors import EngineStartError, InvalidSettingError, OverloadedError
+from chiasm.errors import EngineStartError, InvalidSettingError, OverloadedError, ShuttingDownError
 from chiasm.launch.succession.successor import FAILED, LEAVE, OPTION, READY, WANTED, Successor, start_successor
 from chiasm.observability.logs import LOGGER
 from chiasm.protocol.fleet import GatewayProcessState
@@ -64,6 +64,7 @@ class Handover:
         self.successor: Successor | None = None
         self._channel = channel
         self._is_starting = False
+        self._is_ending = False
         self._error = ""
         self._task: asyncio.Task[None] | None = None
 
@@ -74,6 +75,8 @@ class Handover:
 
     def replace(self) -> None:
         """See `Replaceable`."""
+        if self._is_ending:
+            raise ShuttingDownError("The server is shutting down", hint="Start it again")
         if self._is_starting or self.is_over.is_set():
             raise OverloadedError("A successor is starting", hint="Wait until it serves")
         self._is_starting, self._error = True, ""
@@ -85,8 +88,8 @@ class Handover:
             self._task = asyncio.create_task(self._succeed())
 
     def replace_if_idle(self) -> None:
-        """The same for a signal: harmless while a successor is starting."""
-        with suppress(OverloadedError):
+        """The same for a signal: harmless while a successor is starting, or the server ends."""
+        with suppress(OverloadedError, ShuttingDownError):
             self.replace()
 
     def ready(self) -> None:
@@ -107,6 +110,14 @@ class Handover:
                 elif said == FAILED:
                     self._failed("The next server did not start; the log says why")
         stop.set()
+
+    def pass_on(self, number: int) -> None:
+        """A signal ends the server: also its successor, or the start of one."""
+        self._is_ending = True
+        if self.successor is not None:
+            self.successor.pass_on(number)
+        elif self._task is not None:
+            self._task.cancel()
 
     async def aclose(self) -> None:
         """End a successor that has not taken over."""

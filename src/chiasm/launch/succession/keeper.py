@@ -37,27 +37,37 @@ class Keeper:
         self._current = successor
         self._listener = listener
         self._command = command
-        self._pids = {successor.pid}
+        self._servers: dict[Successor, asyncio.Task[int]] = {}  # the current one, and those that are leaving
         self._renewing: asyncio.Task[None] | None = None
+        self._is_ending = False
 
     async def run(self) -> int:
-        """Keep until the current server has ended; returns its exit status."""
+        """Keep until the current server has ended, and those that are leaving; returns the exit status of the first."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._pass_on, number)
         loop.add_signal_handler(signal.SIGUSR2, self._renew)
-        while True:
-            serving = self._current
-            listening = asyncio.create_task(self._listen(serving))
-            await process_ended(serving.pid, lambda: True)
-            status = _status_of(serving.pid)
-            self._pids.discard(serving.pid)
-            listening.cancel()
-            if serving is self._current:
-                if self._renewing is not None:
-                    self._renewing.cancel()
-                    await asyncio.wait([self._renewing])
-                return status if status >= 0 else 128 - status
+        self._keep(self._current)
+        current: Successor | None = None
+        while current is not self._current:
+            current = self._current
+            status = await self._servers[current]
+        self._end_renewal()
+        os.close(self._listener)  # nobody accepts any more: rather refused than never answered
+        await asyncio.gather(*self._servers.values())
+        return status if status >= 0 else 128 - status
+
+    def _keep(self, serving: Successor) -> None:
+        self._servers[serving] = asyncio.create_task(self._kept(serving))
+
+    async def _kept(self, serving: Successor) -> int:
+        listening = asyncio.create_task(self._listen(serving))
+        await process_ended(serving.pid, lambda: True)
+        listening.cancel()
+        status = _status_of(serving.pid)
+        if serving is not self._current:
+            del self._servers[serving]
+        return status
 
     async def _listen(self, serving: Successor) -> None:
         """Start a successor whenever the server asks for one."""
@@ -68,7 +78,7 @@ class Keeper:
                     self._renew()
 
     def _renew(self) -> None:
-        if self._renewing is None or self._renewing.done():
+        if not self._is_ending and (self._renewing is None or self._renewing.done()):
             self._renewing = asyncio.create_task(self._renewed())
 
     async def _renewed(self) -> None:
@@ -81,13 +91,20 @@ class Keeper:
             former.tell(FAILED)
             return
         self._current = successor
-        self._pids.add(successor.pid)
+        self._keep(successor)
         former.tell(LEAVE)
 
+    def _end_renewal(self) -> None:
+        """Start nothing more, and end a server that has not taken over."""
+        self._is_ending = True
+        if self._renewing is not None:
+            self._renewing.cancel()
+
     def _pass_on(self, number: int) -> None:
-        for pid in self._pids:
-            with suppress(ProcessLookupError):
-                os.kill(pid, number)
+        self._end_renewal()
+        for server, kept in self._servers.items():
+            if not kept.done():
+                server.pass_on(number)
 
 
 def _status_of(pid: int) -> int:

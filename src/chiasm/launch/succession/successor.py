@@ -35,6 +35,8 @@ class Successor:
         except TimeoutError:
             self.end()
             raise EngineStartError(f"The next server was not ready within {timeout_s:.0f} s") from None
+        except OSError:
+            said = b""
         except BaseException:
             self.end()
             raise
@@ -47,10 +49,10 @@ class Successor:
         with suppress(OSError):
             self.channel.send(word)
 
-    def stop(self) -> None:
-        """Ask it to drain and end."""
+    def pass_on(self, number: int) -> None:
+        """Send it a signal; its end has not been taken note of."""
         with suppress(ProcessLookupError):
-            os.kill(self.pid, signal.SIGTERM)
+            os.kill(self.pid, number)
 
     def end(self) -> None:
         """End it now and take note of its end."""
