@@ -175,7 +175,7 @@ def commands_page() -> str:
     lines = [NOTE, "# Commands", "", "`chiasm COMMAND --help` prints the same."]
     for words, command in _commands(("chiasm",), typer.main.get_command(app)):
         lines += ["", f"## `{' '.join(words)}`", "", inspect.cleandoc(command.help or ""), ""]
-        rows = [_parameter_row(parameter) for parameter in command.params if parameter.name != "help"]
+        rows = [_parameter_row(parameter) for parameter in command.params if _is_told(parameter)]
         lines += _table(("argument or option", "default", "meaning"), rows) if rows else ["No options."]
     return "\n".join(lines) + "\n"
 
@@ -186,6 +186,10 @@ def _commands(words: tuple[str, ...], command: Any) -> Iterator[tuple[tuple[str,
         yield words, command
     for name, child in sorted(children.items()):
         yield from _commands((*words, name), child)
+
+
+def _is_told(parameter: Any) -> bool:
+    return parameter.name != "help" and not getattr(parameter, "hidden", False)
 
 
 def _parameter_row(parameter: Any) -> tuple[str, ...]:
