@@ -1,5 +1,6 @@
 """Limits in virtual time: what is refused, until when, and what stays used."""
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 
@@ -77,3 +78,9 @@ def test_a_small_budget_allows_one_at_a_time():
 def test_a_tenant_has_the_defaults_for_what_it_does_not_set():
     defaults = Limits(weight=9, max_tokens_per_minute=5, max_concurrent_requests=1)
     assert Limits(max_tokens_per_minute=7).over(defaults) == Limits(max_tokens_per_minute=7, max_concurrent_requests=1)
+
+
+@pytest.mark.parametrize("amount", [float("inf"), float("nan"), 0, -1, 1e16])
+def test_what_cannot_be_counted_is_no_limit_of_a_file(amount):
+    with pytest.raises(msgspec.ValidationError):
+        msgspec.convert({"max_tokens_per_minute": amount}, Limits)
