@@ -191,10 +191,10 @@ class Engine:
         with suppress(simpy.Interrupt):
             yield from self._serve()
 
-    def _compute(self, seconds: float, cores: float) -> simpy.Event:
-        """Happens when so much work is done."""
-        self._work = self._cores.work(seconds, cores)
-        return self._work.done
+    def _compute(self, seconds: float, cores: float) -> Work:
+        """Begin work; it is abandoned when the engine stops."""
+        self._work = work = self._cores.work(seconds, cores)
+        return work
 
     def _serve(self) -> Process:
         while True:
@@ -229,22 +229,26 @@ class Engine:
         if self._is_apart:
             seconds *= self._costs.encoder_factor * self._device.encode_factor()
             with self._device.encoding():
-                yield self._compute(seconds, self._encode_cores)
+                work = self._compute(seconds, self._encode_cores)
+                yield work.done
+            self._busy.add("encode", work.took_s(seconds))
         else:
             yield from self._encode_in_parts(seconds)
-        self._busy.add("encode", seconds)
         for picture in batch:
             picture.on_encoded()
 
     def _encode_in_parts(self, seconds: float) -> Process:
-        num_parts = self._costs.encode_parts
+        num_parts, busy_s = self._costs.encode_parts, 0.0
         for part in range(num_parts):
             self._let_in()
             demand = self._scheduler.demand
             if part and self._turns.may_interrupt(demand):
                 yield from self._step(demand, 1)
             with self._device.computing():
-                yield self._compute(seconds / num_parts, self._encode_cores)
+                work = self._compute(seconds / num_parts, self._encode_cores)
+                yield work.done
+            busy_s += work.took_s(seconds / num_parts)
+        self._busy.add("encode", busy_s)
 
     def _let_in(self) -> None:
         """Take out what was withdrawn, then give the scheduler what has room for its whole context."""
@@ -278,15 +282,15 @@ class Engine:
         if step.num_decoding:
             decode_s = self._costs.step_s(step.num_decoding, self._num_context_tokens)
             cpu_s += decode_s * self._costs.step_cores(step.num_decoding, decode_s)
-        factor = self._device.step_factor(self.num_media)
+        factor, all_s = self._device.step_factor(self.num_media), prefill_s + decode_s
         with self._device.computing():
-            all_s = prefill_s + decode_s
-            work = self._cores.work(all_s * factor, cpu_s / all_s if all_s else 1.0)
-            self._work = work
+            work = self._compute(all_s * factor, cpu_s / all_s if all_s else 1.0)
             yield work.done
-        self._budget.see(step.num_tokens, work.took_s(all_s * factor))
-        self._busy.add("prefill", prefill_s * factor)
-        self._busy.add("decode", decode_s * factor)
+        took_s = work.took_s(all_s * factor)
+        self._budget.see(step.num_tokens, took_s)
+        prefill_share = prefill_s / all_s if all_s else 0.0
+        self._busy.add("prefill", took_s * prefill_share)
+        self._busy.add("decode", took_s * (1.0 - prefill_share))
         promoted = [self._open[scheduled.key] for scheduled, _ in self._scheduler.complete(step)]
         self._took(1, step.num_decoding)
         for generation in promoted:
@@ -312,7 +316,7 @@ class Engine:
         first_s *= factor
         growth_s = self._costs.context_s * step.num_decoding * factor  # of a step over the one before it
         self._wake = wake = self._env.event()
-        self._work = work = self._cores.work(_sum_s(num_steps, first_s, growth_s), cores)
+        work = self._compute(_sum_s(num_steps, first_s, growth_s), cores)
         work.done.callbacks.append(lambda _: self._awake())
         with self._device.computing():
             yield wake
@@ -321,7 +325,7 @@ class Engine:
                 rest_s = work.left_s(_sum_s(num_steps, first_s, growth_s))
                 work.abandon()
                 if rest_s > 0:
-                    yield self._compute(rest_s, cores)
+                    yield self._compute(rest_s, cores).done
         self._busy.add("decode", self._env.now - started_s)
         self._took(num_steps, step.num_decoding)
         return num_steps

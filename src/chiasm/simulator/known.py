@@ -12,18 +12,24 @@ CHARS_PER_TOKEN = 4
 
 
 def known_costs(calibration: Calibration, classes: Sequence[RequestClass], workers: Iterable[WorkerSpec]) -> StageCosts:
-    """Stage costs for policies, in the units that production has: pixels and characters instead of tokens."""
+    """Stage costs for policies, in the units that production has: pixels and characters instead of tokens.
+
+    Production fits lines: what grows with the square goes by what pictures and prompts have on average.
+    """
     tokens_per_pixel = _tokens_per_pixel(classes)
+    encode_s = calibration.encode.per_unit_s + calibration.encode_quadratic_s * _tokens_of_a_picture(classes)
+    tower = Coefficients(calibration.encode.fixed_s, encode_s * tokens_per_pixel)
+    prefill_s = calibration.prefill.per_unit_s + calibration.prefill_quadratic_s * _tokens_of_a_prompt(classes)
     texts = [one for one in classes if not one.num_images]
     total = sum(one.share for one in classes)
     return StageCosts(
         encode={
-            one.name: _encode(calibration, tokens_per_pixel, calibration.encoder_factor)
+            one.name: _encode(calibration, tower, calibration.encoder_factor)
             for one in workers
             if "prefill" not in one.roles and "decode" not in one.roles
         },
-        encode_any=_encode(calibration, tokens_per_pixel, 1.0),
-        prefill_any=Coefficients(calibration.prefill.fixed_s, calibration.prefill.per_unit_s),
+        encode_any=_encode(calibration, tower, 1.0),
+        prefill_any=Coefficients(calibration.prefill.fixed_s, prefill_s),
         step=Coefficients(calibration.step.fixed_s, calibration.step.per_unit_s),
         hop_s=calibration.transfer.fixed_s,
         take_s=calibration.transfer.per_unit_s * max(one.visual_tokens * one.num_images for one in classes),
@@ -42,9 +48,19 @@ def _tokens_per_pixel(classes: Sequence[RequestClass]) -> float:
     return num_tokens / sum(one.share * one.num_images * one.num_pixels for one in with_pictures)
 
 
-def _encode(calibration: Calibration, tokens_per_pixel: float, factor: float) -> Coefficients:
+def _tokens_of_a_picture(classes: Sequence[RequestClass]) -> float:
+    counts = [(one.share * one.num_images, one.visual_tokens) for one in classes]
+    total = sum(count for count, _ in counts)
+    return sum(count * num_tokens for count, num_tokens in counts) / total if total else 0.0
+
+
+def _tokens_of_a_prompt(classes: Sequence[RequestClass]) -> float:
+    total = sum(one.share for one in classes)
+    return sum(one.share * (one.text_tokens + one.num_images * one.visual_tokens) for one in classes) / total
+
+
+def _encode(calibration: Calibration, tower: Coefficients, factor: float) -> Coefficients:
     """Of one picture: its media work, and the tower on `factor` times slower hardware."""
     return Coefficients(
-        calibration.media.fixed_s + factor * calibration.encode.fixed_s,
-        calibration.media.per_unit_s + factor * calibration.encode.per_unit_s * tokens_per_pixel,
+        calibration.media.fixed_s + factor * tower.fixed_s, calibration.media.per_unit_s + factor * tower.per_unit_s
     )

@@ -6,6 +6,7 @@ from functools import partial
 
 import simpy
 
+from chiasm.simulator.device import Busy
 from chiasm.simulator.host import Cores, Work
 from chiasm.simulator.traffic import Picture
 
@@ -16,10 +17,14 @@ class MediaThreads:
     """So many threads and one queue. Told by calls, not by processes: there is one for each picture of a simulation."""
 
     def __init__(
-        self, cores: Cores, num_threads: int, begin: Callable[[Picture], float], cores_each: float = 1.0
+        self, cores: Cores, num_threads: int, begin: Callable[[Picture], float], busy: Busy, cores_each: float = 1.0
     ) -> None:
-        """Open them. `begin` is called when work on a picture begins and says how many seconds it takes."""
+        """Open them. `begin` is called when work on a picture begins and says how many seconds it takes.
+
+        Work is counted in `busy`, when it is done.
+        """
         self._cores = cores
+        self._busy = busy
         self._cores_each = cores_each
         self._num_free = num_threads
         self._begin = begin
@@ -46,14 +51,16 @@ class MediaThreads:
                 on_prepared()
                 continue
             self._num_free -= 1
-            work = self._cores.work(self._begin(picture), self._cores_each)
+            seconds = self._begin(picture)
+            work = self._cores.work(seconds, self._cores_each)
             self._running[work] = None
-            work.done.callbacks.append(partial(self._finish, work, on_prepared))
+            work.done.callbacks.append(partial(self._finish, work, seconds, on_prepared))
 
-    def _finish(self, work: Work, on_prepared: OnPrepared, _: simpy.Event) -> None:
+    def _finish(self, work: Work, seconds: float, on_prepared: OnPrepared, _: simpy.Event) -> None:
         if self._is_stopped:
             return
         del self._running[work]
+        self._busy.add("media", work.took_s(seconds))
         self._num_free += 1
         on_prepared()
         self._start()

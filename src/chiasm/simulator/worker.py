@@ -122,7 +122,7 @@ class SimulatedWorker:
     def _begin_life(self) -> None:
         costs, roles = self._costs, self._spec.roles
         cores_each = costs.sharing.media if costs.sharing is not None else 1.0
-        self._media = MediaThreads(self._cores, costs.media_threads, self._begin, cores_each)
+        self._media = MediaThreads(self._cores, costs.media_threads, self._begin, self.busy, cores_each)
         self.prefixes = TokenCache(costs.prefix_cache_tokens)
         self.embeddings = TokenCache(costs.embedding_cache_tokens)
         self.engine = Engine(
@@ -140,10 +140,8 @@ class SimulatedWorker:
             raise EngineDeadError(f"Worker '{self.info.name}' is dead")
 
     def _begin(self, picture: Picture) -> float:
-        seconds = self._costs.media.at(picture.num_pixels) * self._device.media_factor()
         self.engine.num_media += 1
-        self.busy.add("media", seconds)
-        return seconds
+        return self._costs.media.at(picture.num_pixels) * self._device.media_factor()
 
     def _prepared(self, picture: Picture, owner: str, on_encoded: Callable[[], None]) -> None:
         self.engine.num_media -= 1

@@ -5,9 +5,10 @@ import pytest
 
 from chiasm.advisor.advice import advise
 from chiasm.advisor.candidates import candidates
+from chiasm.advisor.flips import changes
 from chiasm.advisor.page import markdown_of
 from chiasm.advisor.question import Question
-from chiasm.simulator.calibration import Calibration, Cost, Interference
+from chiasm.simulator.calibration import Calibration, Cost, Interference, Sharing
 from chiasm.simulator.summary import Objective
 from chiasm.simulator.traffic import RequestClass, Traffic
 
@@ -125,3 +126,22 @@ def test_break_even_is_said_as_an_interval(interval, said):
     asked = question(0.5)
     found = msgspec.structs.replace(advise(asked, HEAVY_ENCODE), break_even_tokens=interval)
     assert said in markdown_of(asked, found)
+
+
+def test_what_is_twice_as_fast_is_so_in_all_its_parts():
+    costs = Calibration(
+        encode=Cost(fixed_s=1.0),
+        encode_quadratic_s=1e-3,
+        prefill=Cost(per_unit_s=1.0),
+        prefill_quadratic_s=1e-3,
+        step=Cost(fixed_s=1.0, per_unit_s=1.0),
+        context_s=1.0,
+        sharing=Sharing(num_cores=2, step_cpu=Cost(fixed_s=1.0)),
+    )
+    changed = {what: found for what, _, found in changes(question(0.5), costs)}
+    tower, model = changed["A vision tower twice as fast"], changed["A language model twice as fast"]
+    assert tower.encode_s([100]) == pytest.approx(costs.encode_s([100]) / 2)
+    assert tower.prefill_s(100) == costs.prefill_s(100)
+    assert model.prefill_s(100) == pytest.approx(costs.prefill_s(100) / 2)
+    assert model.step_s(2, 10) == pytest.approx(costs.step_s(2, 10) / 2)
+    assert model.step_cores(1, model.step_s(1)) == pytest.approx(costs.step_cores(1, costs.step_s(1)))

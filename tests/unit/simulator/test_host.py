@@ -128,6 +128,14 @@ def test_what_tokens_cost_on_their_way_counts_against_the_cores():
     assert heavy > 1.2 * light
 
 
+def test_workers_are_busy_for_as_long_as_their_work_takes_on_the_cores_it_gets():
+    apart = simulate(disaggregated(1, 1), TRAFFIC, COSTS)
+    narrow = simulate(on_one_host(disaggregated(1, 1)), TRAFFIC, shared(0.5))
+    for worker, stage in (("encode-0", "media"), ("encode-0", "encode"), ("serve-0", "prefill"), ("serve-0", "decode")):
+        alone_s, shared_s = (one.utilisation[worker][stage] * one.elapsed_s for one in (apart, narrow))
+        assert shared_s > 1.5 * alone_s, stage
+
+
 def test_the_same_seed_gives_the_same_times_on_a_shared_host_too():
     first, second = (simulate(on_one_host(disaggregated(1, 1)), TRAFFIC, COSTS).record for _ in range(2))
     assert first.ttft_s.tobytes() == second.ttft_s.tobytes()

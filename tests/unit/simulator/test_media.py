@@ -1,5 +1,6 @@
 import simpy
 
+from chiasm.simulator.device import Busy
 from chiasm.simulator.host import OwnCores
 from chiasm.simulator.media import MediaThreads
 from chiasm.simulator.traffic import Picture
@@ -7,7 +8,7 @@ from chiasm.simulator.traffic import Picture
 
 def ends(num_threads, pictures):
     env, found = simpy.Environment(), {}
-    threads = MediaThreads(OwnCores(env), num_threads, lambda picture: picture.num_pixels)
+    threads = MediaThreads(OwnCores(env), num_threads, lambda picture: picture.num_pixels, Busy())
     for picture in pictures:
         name = "nothing" if picture is None else picture.identity
         threads.prepare(picture, lambda name=name: found.setdefault(name, env.now))
