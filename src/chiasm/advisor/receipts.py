@@ -4,9 +4,9 @@ import asyncio
 import time
 from collections.abc import Callable, Sequence
 
-import aiohttp
 import msgspec
 
+from chiasm.bench.server import ServerView
 from chiasm.bench.target import Target
 from chiasm.errors import EngineError, InvalidSettingError
 from chiasm.observability.receipt import Receipt
@@ -14,7 +14,6 @@ from chiasm.simulator.traces.lines import ChiasmLine, TracePicture
 
 MAX_BODY_BYTES = 64 * 2**20
 MAX_REQUESTS = 1_000_000
-_TIMEOUT_S = 30.0
 _POLL_S = 2.0
 _OK = 200
 _UNAUTHORIZED = (401, 403)
@@ -119,11 +118,9 @@ async def collect(
         InvalidSettingError: The key does not open them, or there are too many.
     """
     started_s = time.monotonic()
-    timeout = aiohttp.ClientTimeout(total=_TIMEOUT_S)
-    async with aiohttp.ClientSession(headers=target.header_fields, timeout=timeout) as session:
-        url = f"{target.url}/{'admin' if is_admin else 'debug'}/receipts"
+    async with ServerView(target) as server:
         while True:
-            found.add(await _receipts(session, url, is_admin=is_admin))
+            found.add(await _receipts(server, is_admin=is_admin))
             elapsed_s = time.monotonic() - started_s
             on_seen(len(found), elapsed_s)
             if elapsed_s >= for_s:
@@ -131,14 +128,11 @@ async def collect(
             await asyncio.sleep(min(_POLL_S, for_s - elapsed_s))
 
 
-async def _receipts(session: aiohttp.ClientSession, url: str, *, is_admin: bool) -> list[Receipt]:
-    try:
-        async with session.get(url) as response:
-            status, body = response.status, await response.content.read(MAX_BODY_BYTES + 1)
-            while len(body) <= MAX_BODY_BYTES and not response.content.at_eof():
-                body += await response.content.read(MAX_BODY_BYTES + 1 - len(body))
-    except (TimeoutError, aiohttp.ClientError) as error:
-        raise EngineError(f"No answer from {url}: {type(error).__name__}", hint="Is it running?") from error
+async def _receipts(server: ServerView, *, is_admin: bool) -> list[Receipt]:
+    async with server.answer("GET", f"/{'admin' if is_admin else 'debug'}/receipts") as response:
+        status, body = response.status, await response.content.read(MAX_BODY_BYTES + 1)
+        while len(body) <= MAX_BODY_BYTES and not response.content.at_eof():
+            body += await response.content.read(MAX_BODY_BYTES + 1 - len(body))
     if status in _UNAUTHORIZED:
         raise InvalidSettingError(
             f"The key does not open receipts (status {status})",
