@@ -169,6 +169,19 @@ async def test_downloads_at_once_are_bounded(server, collect):
     assert server.max_open == 2
 
 
+async def test_a_host_that_stalls_leaves_connections_to_others(server, collect):
+    server.behaviours = {f"/{i}": hang for i in range(4)} | {"/good": answer(PICTURE)}
+    stalled = asyncio.create_task(
+        collect(*(server.url(f"/{i}", "img.example") for i in range(4)), server.url("/good"), max_fetches_per_host=2)
+    )
+    await until(lambda: len(server.requests) == 3)
+    assert sorted("/good" in request for request in server.requests) == [False, False, True]
+    assert server.max_open == 3
+    stalled.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await stalled
+
+
 async def test_waiting_for_a_slot_counts_towards_the_deadline(server, collect):
     server.behaviours = {"/1": hang, "/2": hang}
     with pytest.raises(MediaFetchError):

@@ -77,6 +77,9 @@ class MediaSettings(Section, frozen=True, kw_only=True):
         int, Meta(ge=0, le=20, description="Redirects followed for one item, each judged like a URL of its own.")
     ] = 0
     max_fetches: Annotated[int, Meta(ge=1, description="Downloads under way at once.")] = 32
+    max_fetches_per_host: Annotated[
+        int, Meta(ge=1, description="Of these, from one host and port, so that a slow one leaves room for others.")
+    ] = 16
     fetch_cache: Annotated[
         Literal["off", "revalidate", "immutable"],
         Meta(

@@ -55,11 +55,10 @@ class HttpFetcher:
         self._policy = policy
         self._resolver = CheckedResolver(policy.is_private_allowed, lookup)
         self._cache = None if settings.fetch_cache == "off" else FetchCache(settings)
-        self._slots = asyncio.Semaphore(settings.max_fetches)
         self._session: ClientSession | None = None
 
     async def fetch(self, url: HttpUrl, watch: Watch, tenant: str = "") -> Download:
-        """Return the body behind a URL. The setting's time limit includes waiting for a free slot.
+        """Return the body behind a URL. The setting's time limit includes waiting for a connection.
 
         Args:
             url: From `UrlPolicy.check`.
@@ -73,7 +72,7 @@ class HttpFetcher:
         """
         limit_s = self._settings.fetch_timeout_s
         try:
-            async with asyncio.timeout(limit_s), self._slots:
+            async with asyncio.timeout(limit_s):
                 if self._cache is None:
                     return await self._get(url, watch)
                 return await self._get_with(self._cache, url, watch, tenant)
@@ -219,6 +218,7 @@ class HttpFetcher:
             resolver=self._resolver,
             use_dns_cache=False,
             limit=self._settings.max_fetches,
+            limit_per_host=self._settings.max_fetches_per_host,
         )
         return ClientSession(
             connector=connector,
