@@ -146,7 +146,7 @@ class Link:
         if not self.is_up or not self._was_told:
             self.is_up, self._was_told, self._pause_s = True, True, 0.0
             if self.is_shared:
-                LOGGER.info("The shared store answers; %d gateways are there", self.num_gateways)
+                LOGGER.info("The shared store answers; this is %s, one of %d", self.name, self.num_gateways)
 
     def _lose(self, error: Exception) -> None:
         self.num_failures += 1
