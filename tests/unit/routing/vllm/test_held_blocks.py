@@ -38,6 +38,15 @@ def test_counts_that_cannot_be_leave_starts_to_book_keeping():
     assert blocks.num_starts == 0
 
 
+def test_few_calls_are_kept_whose_events_never_come():
+    blocks = HeldBlocks()
+    for number in range(600):
+        blocks.served(str(number), Served(50, [(f"all of {number}", 50)]))
+    for number in (0, 599):
+        blocks.stored(str(number), names(1, 2, 3), None, SIZE)
+    assert blocks.removed(names(3)) == {"all of 599"}
+
+
 def test_a_block_that_several_prompts_share_takes_all_of_them_along():
     blocks = held()
     blocks.stored("b", names(1), None, SIZE)  # found in the cache

@@ -10,6 +10,8 @@ from chiasm.routing.vllm.cache_events.messages import BlockHash
 _MAX_BLOCKS = 131_072
 _MAX_STARTS = 65_536
 _MAX_CALLS = 4096
+_MAX_ENDED = 512
+"""Calls whose events are still on their way, with all starts of their prompts; where none ever come, that many stay."""
 
 
 class Served(NamedTuple):
@@ -43,7 +45,9 @@ class HeldBlocks:
         self._blocks: OrderedDict[BlockHash, _Block] = OrderedDict()
         self._ends: OrderedDict[str, BlockHash] = OrderedDict()  # by start, the block that it ends in
         self._last: Lru[BlockHash] = Lru(max_calls)  # by call, its deepest block so far
-        self._unplaced: Lru[Served] = Lru(max_calls)  # by call, what has ended before all of its events came
+        self._unplaced: Lru[Served] = Lru(
+            min(max_calls, _MAX_ENDED)
+        )  # by call, what has ended before all of its events came
         self._block_size = 0
 
     def __len__(self) -> int:
