@@ -91,7 +91,7 @@ async def running(args: argparse.Namespace) -> AsyncIterator[Mapping[str, Server
 
 @contextmanager
 def _direct(python: Path, model: Path, threads: int) -> Iterator[str]:
-    """The URL of one whole vLLM server, started with the flags that Chiasm gives its own."""
+    """The URL of one whole vLLM server, started as Chiasm starts its own, but without videos and cache events."""
     flags = ["--generation-config", "vllm", "--max-num-seqs", "128", "--enable-prefix-caching"]
     flags += ["--limit-mm-per-prompt", '{"image": 16, "video": 0}']
     with tempfile.TemporaryDirectory() as folder:
