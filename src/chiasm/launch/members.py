@@ -9,6 +9,7 @@ import msgspec
 
 from chiasm.errors import ChiasmError
 from chiasm.launch.processes.folder import host_id, registered
+from chiasm.launch.sick import Sick
 from chiasm.protocol.worker import Worker
 from chiasm.routing.fleet import Fleet
 from chiasm.sharing.link import Link
@@ -16,7 +17,6 @@ from chiasm.sharing.presence import SharedWorker
 
 logger = logging.getLogger(__name__)
 _RETRY_INTERVAL_S = 1.0
-_SICK_S = 30.0
 _MAX_REFUSALS = 256
 
 Connect = Callable[[str | None, str], Awaitable[Sequence[tuple[str, Worker]]]]
@@ -91,14 +91,11 @@ class Members:
 
     async def end_the_sick(self, restart: Callable[[str], None]) -> None:
         """Call `restart` with the names of members that have been down for long: they run, but do not answer."""
-        since_s: dict[str, float] = {}
+        sick = Sick()
         while True:
-            now_s = asyncio.get_running_loop().time()
             down = {member.name for member in self._fleet.members if member.state == "down"}
-            since_s = {name: since_s.get(name, now_s) for name in down}
-            for name in [name for name, began_s in since_s.items() if now_s - began_s > _SICK_S]:
-                logger.warning("Worker '%s' runs but has not answered for %.0f s", name, _SICK_S)
-                del since_s[name]
+            for name in sick.of(down, asyncio.get_running_loop().time()):
+                logger.warning("Worker '%s' runs but does not answer", name)
                 await asyncio.to_thread(restart, name)
             await asyncio.sleep(_RETRY_INTERVAL_S)
 
@@ -108,7 +105,7 @@ class Members:
         Whom nobody tells of any more leaves when it has been down for long: that a gateway is gone says nothing about
         workers. A Unix socket is of use on its own host alone.
         """
-        host, down_s = host_id(), dict[str, float]()
+        host, sick = host_id(), Sick()
         while True:
             here = tuple(
                 SharedWorker(name=name, address=address, host=host if address.startswith("unix:") else "")
@@ -122,10 +119,8 @@ class Members:
                     await self.leave(name)
                 if name not in self._first_hand and not self._has(name) and await self._joins(name, one.address):
                     self._hearsay[name] = one.address
-            now_s = asyncio.get_running_loop().time()
             untold = [name for name in self._hearsay if name not in told and name not in self._first_hand]
-            down_s = {name: down_s.get(name, now_s) for name in untold if self._is_down(name)}
-            for name in [name for name, began_s in down_s.items() if now_s - began_s > _SICK_S]:
+            for name in sick.of(filter(self._is_down, untold), asyncio.get_running_loop().time()):
                 del self._hearsay[name]
                 await self.leave(name)
             await asyncio.sleep(_RETRY_INTERVAL_S)

@@ -36,7 +36,7 @@ class Room:
 @pytest.fixture
 async def room(monkeypatch):
     monkeypatch.setattr(members_room, "_RETRY_INTERVAL_S", 0.01)
-    monkeypatch.setattr(members_room, "_SICK_S", 0.02)
+    monkeypatch.setattr("chiasm.launch.sick.SICK_S", 0.02)
     made = Room()
     keeping = asyncio.create_task(made.members.keep_announced(made.link))
     yield made

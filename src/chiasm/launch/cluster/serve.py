@@ -14,12 +14,12 @@ from chiasm.launch.cluster.connection import joined
 from chiasm.launch.cluster.encoders import ScaledEncoders
 from chiasm.launch.cluster.placement import GATEWAY, assignment_of, cluster_specs, room_of
 from chiasm.launch.cluster.scaling import Scaling, can_scale
-from chiasm.launch.cluster.sick import Sick
 from chiasm.launch.engine import Progress
 from chiasm.launch.model import served_name
 from chiasm.launch.processes.messages import Listed, Load, Roster
 from chiasm.launch.processes.specs import WorkerSpec
 from chiasm.launch.processes.supervisor import Supervisor
+from chiasm.launch.sick import Sick
 from chiasm.settings import Settings
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ import pytest
 from chiasm.errors import EngineStartError
 from chiasm.launch.cluster.encoders import ScaledEncoders
 from chiasm.launch.cluster.scaling import Scaling, can_scale, rule_of
-from chiasm.launch.cluster.sick import Sick
 from chiasm.launch.processes.messages import Load, MemberLoad
+from chiasm.launch.sick import Sick
 from chiasm.settings import resolve
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-_SICK_S = 30.0
+SICK_S = 30.0
 
 
 class Sick:
@@ -14,7 +14,7 @@ class Sick:
     def of(self, down: Iterable[str], now_s: float) -> list[str]:
         """Those of `down` that were so at each look for half a minute; once named, their time begins anew."""
         self._since_s = {name: self._since_s.get(name, now_s) for name in down}
-        over = [name for name, began_s in self._since_s.items() if now_s - began_s > _SICK_S]
+        over = [name for name, began_s in self._since_s.items() if now_s - began_s > SICK_S]
         for name in over:
             del self._since_s[name]
         return over
