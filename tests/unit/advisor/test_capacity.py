@@ -85,3 +85,13 @@ def test_on_one_host_the_cores_may_bear_less_than_the_stages():
     assert together.binding == "cores"
     assert together.per_s < apart.per_s
     assert together.stages["cores"] <= 1 / (work.request + work.prefill)
+
+
+def test_on_one_host_busy_neighbours_and_slower_encoders_take_their_share_of_the_cores():
+    def bears(cluster, factor=1.0, **more):
+        costs = msgspec.structs.replace(COSTS, encoder_factor=factor, sharing=Sharing(num_cores=2, **more))
+        return capacity(shape_of(on_one_host(cluster)), (IMAGES,), costs).stages["cores"]
+
+    assert bears(aggregated(4), contention=0.25) == pytest.approx(bears(aggregated(4)) / 1.25)
+    alone_s, slower_s = (1.0 / bears(disaggregated(2, 2), factor) for factor in (1.0, 3.0))
+    assert slower_s - alone_s == pytest.approx(2 * stage_times(IMAGES, COSTS).encode / 2)
