@@ -13,6 +13,7 @@ COMMANDS = {
     "gateway_alone": "the gateway beside other fronts, before a worker that answers at once",
     "gateway_tax": "what HTTP adds to the engine",
     "media": "decoding and preparing pictures against Pillow with transformers, and OpenCV",
+    "downloads": "fetching a request's pictures at once against one after the other",
     "cache_timing": "what a tenant can tell from times about what another has asked",
     "noisy_neighbour": "time to first token of a tenant beside another that floods the server",
     "pooling": "pairs a second of a reranker, against transformers, sentence-transformers, infinity-emb and vLLM",

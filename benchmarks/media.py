@@ -26,12 +26,14 @@ from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLIm
 from benchmarks import machine
 from benchmarks.ratios import median_ratio
 from chiasm.media.kernels.registry import kernels
+from chiasm.media.parity import preparation_parity
 from chiasm.media.picture.decode import decode_pixels
 from chiasm.media.picture.header import read_header
 from chiasm.media.picture.room import Room
-from chiasm.media.prepare.base import PreparedImage
+from chiasm.media.prepare.base import ImagePreparer, PreparedImage
 from chiasm.media.prepare.medium import Announced, prepare_medium
 from chiasm.media.prepare.qwen2_vl import Qwen2VLPreparer
+from chiasm.media.prepare.reduced import ReducedPreparer
 from chiasm.settings import MediaSettings
 
 RESULTS = Path(__file__).parent / "results"
@@ -109,9 +111,9 @@ def preparations(num_tokens: int, folder: Path) -> dict[str, Way]:
     limits = {"min_pixels": 4 * TOKEN_PIXELS, "max_pixels": num_tokens * TOKEN_PIXELS}
     ours, theirs = Qwen2VLPreparer(folder, limits, {}), Qwen2VLImageProcessorPil(**limits)
 
-    def as_a_worker(data: bytes) -> PreparedImage:
+    def as_a_worker(data: bytes, preparer: ImagePreparer = ours) -> PreparedImage:
         header = read_header(data)
-        return prepare_medium(data, Announced(header.width, header.height), ours, SETTINGS).prepared
+        return prepare_medium(data, Announced(header.width, header.height), preparer, SETTINGS).prepared
 
     def with_opencv(data: bytes) -> object:
         pixels = opencv(data)
@@ -121,6 +123,7 @@ def preparations(num_tokens: int, folder: Path) -> dict[str, Way]:
     return {
         "chiasm exact": lambda data: as_a_worker(data).pixel_values(),
         "chiasm exact, bytes": as_a_worker,
+        "chiasm fast": lambda data: as_a_worker(data, ReducedPreparer(ours)).pixel_values(),
         REFERENCE: lambda data: theirs(images=Image.open(io.BytesIO(data)).convert("RGB"), return_tensors="np"),
         "opencv, not exact": with_opencv,
     }
@@ -192,6 +195,13 @@ def against_memcpy(data: bytes, num_tokens: int, folder: Path) -> dict[str, floa
     return {name: min(times) * 1e3 for name, times in rounds_of(parts, b"", 20).items()}
 
 
+def fast_against_exact(kind: str, data: bytes, num_tokens: int, folder: Path) -> dict[str, Any]:
+    """How far the fast preparation is from the exact one, in grey levels."""
+    preparer = Qwen2VLPreparer(folder, {"max_pixels": num_tokens * TOKEN_PIXELS}, {})
+    parity = preparation_parity(kind, data, preparer, SETTINGS)
+    return {"psnr_db": parity.psnr_db, "max_error": parity.max_error, "mean_error": parity.mean_error}
+
+
 def main(arguments: list[str]) -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks media", description=__doc__)
     parser.add_argument("--rounds", type=int, default=15)
@@ -210,6 +220,9 @@ def main(arguments: list[str]) -> None:
                 ways = preparations(num_tokens, Path(folder))
                 found[f"prepare, {num_tokens} tokens"] = measured(ways, data, REFERENCE, options)
                 found[f"cpu_ms of preparing, {num_tokens} tokens"] = against_memcpy(data, num_tokens, Path(folder))
+                if kind.startswith("jpeg"):
+                    difference = fast_against_exact(kind, data, num_tokens, Path(folder))
+                    found[f"fast against exact, {num_tokens} tokens"] = difference
             results["pictures"][kind] = found
             _show(kind, found)
     if options.out:
@@ -219,8 +232,9 @@ def main(arguments: list[str]) -> None:
 def _show(kind: str, found: dict[str, Any]) -> None:
     print(kind)
     for stage, ways in found.items():
-        if stage.startswith("cpu_ms"):
-            print("  " + stage + ": " + ", ".join(f"{name} {value:.2f}" for name, value in ways.items()))
+        if stage.startswith(("cpu_ms", "fast against")):
+            figures = (f"{name} {'-' if value is None else f'{value:.2f}'}" for name, value in ways.items())
+            print(f"  {stage}: {', '.join(figures)}")
         elif isinstance(ways, dict):
             for name, one in ways.items():
                 ratio = one["times_faster"]
