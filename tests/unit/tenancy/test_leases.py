@@ -193,7 +193,7 @@ async def test_without_the_store_each_gateway_has_its_part_and_then_shares_again
     Fragile.is_gone = False
     await fleet.rounds(20)
     assert not any(front.link.is_degraded for front in fleet.fronts)
-    assert 50 <= await fleet.flood(60) <= 60 + 10
+    assert 50 <= await fleet.flood(60) <= 60 + 10 + 10 / 2, "half a burst may lie in slices when the flood begins"
 
 
 async def test_gateways_that_start_without_the_store_take_it_that_they_are_not_alone():
