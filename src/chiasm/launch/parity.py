@@ -2,9 +2,11 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
+from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from chiasm.errors import InvalidSettingError
 from chiasm.launch.model import model_directory, served_name
 from chiasm.launch.parity_pictures import open_picture, sample_pictures
 from chiasm.launch.pooling import SHAPES, start_pooling_worker
@@ -69,8 +71,11 @@ def check_parity(
         threshold: Of classifiers: what a class must reach; None: the largest one is chosen.
 
     Raises:
+        InvalidSettingError: Tolerance or threshold is not a number that something could be compared with.
         EngineStartError: The model cannot be served, or has no reference.
     """
+    _check_threshold(threshold)
+    allowed = _tolerance(tolerance, settings.engine.dtype)
     directory = model_directory(settings.engine.model)
     model = read_pooling_model(directory, SHAPES[settings.pooling.task])
     chosen = list(texts) or list(SAMPLE)
@@ -83,8 +88,6 @@ def check_parity(
     together, alone = asyncio.run(_served(worker, task, [*chosen, *pictures]))
     count = len(chosen)
     progress("Computing the reference", 0.7)
-    dtype = settings.engine.dtype
-    allowed = tolerance or (_FLOAT32_TOLERANCE if dtype == "float32" else _BFLOAT16_TOLERANCE)
     comparisons = [
         _of_tokens(reference, directory, model, chosen),
         *_of_texts(reference, chosen, together[:count], alone[:count], allowed),
@@ -96,10 +99,24 @@ def check_parity(
     return ParityReport(
         model=served_name(settings.engine),
         task=task,
-        dtype=dtype,
+        dtype=settings.engine.dtype,
         is_passed=all(one.is_passed for one in comparisons),
         comparisons=tuple(comparisons),
     )
+
+
+def _check_threshold(threshold: float | None) -> None:
+    if threshold is not None and not isfinite(threshold):
+        raise InvalidSettingError(f"No class reaches a threshold of {threshold}, or all do", hint="Name a number")
+
+
+def _tolerance(asked: float | None, dtype: str) -> float:
+    """Nothing is larger than what is no number: every comparison with it would pass."""
+    if asked is None:
+        return _FLOAT32_TOLERANCE if dtype == "float32" else _BFLOAT16_TOLERANCE
+    if not 0 <= asked < _ANY:
+        raise InvalidSettingError(f"A tolerance of {asked} allows nothing, or all", hint="Name 0 or more")
+    return asked
 
 
 def _reference(directory: Path, model: PoolingModel, *, is_dual: bool) -> "DualReference | HuggingFaceReference":

@@ -6,6 +6,7 @@ import pytest
 from typer.testing import CliRunner
 
 from chiasm.cli.app import app
+from chiasm.errors import InvalidSettingError
 from chiasm.launch import parity_pictures
 from tests.numeric.pooling.models import as_sentence_transformer, build, build_clip, build_siglip
 
@@ -43,6 +44,19 @@ def test_a_coarser_dtype_fails_a_fine_tolerance_and_says_where(classifier):
     assert made.exit_code == 1
     assert "NOT the same" in made.stdout
     assert "allowed 1e-07; most in items" in made.stdout
+
+
+@pytest.mark.parametrize("words", [("--tolerance", "nan"), ("--tolerance", "-1"), ("--threshold", "inf")])
+def test_what_everything_would_pass_is_refused(classifier, words):
+    made = run(classifier, *words)
+    assert made.exit_code != 0
+    assert isinstance(made.exception, InvalidSettingError)
+
+
+def test_a_tolerance_of_nothing_allows_nothing(classifier):
+    made = run(classifier, "--dtype", "bfloat16", "--tolerance", "0")
+    assert made.exit_code == 1
+    assert "NOT the same" in made.stdout
 
 
 def test_texts_and_pairs_of_ones_own(classifier, tmp_path):
