@@ -3,6 +3,7 @@
 import contextlib
 import math
 import os
+import socket
 from collections.abc import Iterator
 from importlib.util import find_spec
 from secrets import token_urlsafe
@@ -17,6 +18,7 @@ from chiasm.settings.process import refuse_usage_statistics
 from chiasm.settings.secret import hand_down_secrets
 
 _STORE_BYTES = 80 * 2**20  # Ray's smallest: nothing of ours is in it
+_CONNECT_TIMEOUT_S = 5.0
 _HINT = "`ray status` on this machine says whether it is in a cluster; join one with `ray start --address=HOST:PORT`"
 
 
@@ -41,6 +43,7 @@ def joined(settings: Settings, needed_cpus: float) -> Iterator[Settings]:
     refuse_usage_statistics()
     try:
         if address is not None:
+            check_listens(address)
             _init(address=address)
         else:
             settings = _join_or_start(settings, needed_cpus)
@@ -52,6 +55,12 @@ def joined(settings: Settings, needed_cpus: float) -> Iterator[Settings]:
         yield settings
     finally:
         ray.shutdown()
+
+
+def check_listens(address: str) -> None:
+    """Look before Ray does, which tries again and again for minutes. Raises `OSError` when nobody listens there."""
+    host, _, port = address.rpartition(":")
+    socket.create_connection((host.strip("[]"), int(port)), _CONNECT_TIMEOUT_S).close()
 
 
 def _join_or_start(settings: Settings, needed_cpus: float) -> Settings:

@@ -10,6 +10,7 @@ from chiasm.settings.secret import secrets_of, with_secrets_from_here, without_s
 
 LOCAL = "ray"
 _SCHEME = "ray://"
+_MAX_PORT = 65535
 GATEWAY = WorkerSpec(name="gateway", roles=())
 
 
@@ -40,7 +41,8 @@ def ray_address(address: str) -> str | None:
     if address == LOCAL:
         return None
     host, _, port = address.removeprefix(_SCHEME).rpartition(":")
-    if not address.startswith(_SCHEME) or not host or not port.isdigit():
+    is_port = port.isascii() and port.isdigit() and 0 < int(port[:6]) <= _MAX_PORT
+    if not address.startswith(_SCHEME) or not host or not is_port:
         raise InvalidSettingError(
             f"cluster.address '{address}' is no cluster", hint="Use 'ray', or 'ray://host:port' of the cluster's head"
         )

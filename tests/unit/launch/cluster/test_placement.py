@@ -41,7 +41,20 @@ def test_an_address_names_a_cluster(text, expected):
     assert ray_address(text) == expected
 
 
-@pytest.mark.parametrize("text", ["rays", "10.0.0.5:6379", "ray://10.0.0.5", "ray://:6379", "ray://a:b", "http://a:1"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "rays",
+        "10.0.0.5:6379",
+        "ray://10.0.0.5",
+        "ray://:6379",
+        "ray://a:b",
+        "http://a:1",
+        "ray://a:0",
+        "ray://a:65536",
+        "ray://a:\u00b2",
+    ],
+)
 def test_other_addresses_are_refused(text):
     with pytest.raises(InvalidSettingError, match="is no cluster"):
         ray_address(text)
