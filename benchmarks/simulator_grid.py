@@ -13,7 +13,6 @@ left in `runs.jsonl`: requests come in the simulation at the times at which they
 
 import argparse
 import json
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -158,24 +157,29 @@ def judged(cells: Sequence[Mapping[str, Any]], rules: Mapping[str, Any]) -> dict
     for name in FIGURES:
         values = [abs(found[name]) for one in low for found in one["errors"].values() if name in found]
         limit = rules["tolerances"][name]
-        mean = float(np.mean(values)) if values else math.nan
-        within = float(np.mean([value <= limit for value in values])) if values else math.nan
-        verdict[name] = {"mean_error": mean, "tolerance": limit, "kept": bool(mean <= limit), "cells_within": within}
+        mean, within = _mean(values), _mean([value <= limit for value in values])
+        kept = None if mean is None else mean <= limit
+        verdict[name] = {"mean_error": mean, "tolerance": limit, "kept": kept, "cells_within": within}
     choices = [choice for one in cells for choice in one["best"].values()]
     decided = [one for one in choices if one["is_decided"]]
-    right = float(np.mean([one["measured"] == one["predicted"] for one in decided])) if decided else math.nan
+    right = _mean([one["measured"] == one["predicted"] for one in decided])
     regret = [one["regret"] for one in choices if not one["is_decided"]]
     wanted = rules["best_topology"]
     verdict["best_topology"] = {
         "decided": len(decided),
         "right_share": right,
-        "kept": bool(right >= wanted["right_share"]),
+        "kept": None if right is None else right >= wanted["right_share"],
         "undecided": len(regret),
-        "mean_regret": float(np.mean(regret)) if regret else 0.0,
+        "mean_regret": _mean(regret),
         "most_regret": max(regret, default=0.0),
         "regret_kept": max(regret, default=0.0) <= wanted["regret_elsewhere"],
     }
     return verdict
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    """None where there is nothing to judge."""
+    return float(np.mean(values)) if values else None
 
 
 def split(spec: GridSpec, cells: Sequence[Mapping[str, Any]]) -> dict[str, list[Mapping[str, Any]]]:

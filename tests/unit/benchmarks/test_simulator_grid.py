@@ -80,6 +80,12 @@ def test_a_topology_that_did_not_keep_up_is_not_judged():
     assert grid.measured([run]) is None
 
 
+def test_where_there_is_nothing_to_judge_no_verdict_is_given():
+    found = grid.judged([], json.loads(grid.TOLERANCES.read_bytes()))
+    assert [found[name]["kept"] for name in (*grid.FIGURES, "best_topology")] == [None] * (len(grid.FIGURES) + 1)
+    json.dumps(found, allow_nan=False)
+
+
 def test_the_journal_of_a_grid_is_read(tmp_path):
     path = tmp_path / "runs.jsonl"
     whole = [planned(CELLS[0], name, 0) for name in SPEC.names]
