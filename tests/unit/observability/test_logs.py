@@ -1,10 +1,7 @@
 """One line a request."""
 
 import json
-import logging
 import re
-
-import pytest
 
 from chiasm.observability.logs import LOGGER, configure_logging, log_receipt
 from chiasm.observability.receipt import Receipt
@@ -13,17 +10,6 @@ RECEIPT = Receipt(
     request_id="r-1", model="m", outcome="finished", ttft_s=0.25, e2e_s=1.5, stages_s={}, unaccounted_s=0, decode_s=0,
     num_items=2, num_prompt_tokens=7, num_output_tokens=3,
 )  # fmt: skip
-
-
-@pytest.fixture(autouse=True)
-def restored():
-    kept = {name: logging.getLogger(name) for name in ("chiasm", "uvicorn")}
-    states = {name: (logger.level, logger.handlers[:], logger.propagate) for name, logger in kept.items()}
-    yield
-    for name, (level, handlers, propagate) in states.items():
-        kept[name].setLevel(level)
-        kept[name].handlers = handlers
-        kept[name].propagate = propagate
 
 
 def test_the_line_of_a_request(capsys):
