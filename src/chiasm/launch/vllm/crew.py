@@ -16,11 +16,11 @@ from chiasm.launch.members import Connect
 from chiasm.launch.model import model_directory, preparer_of, served_name
 from chiasm.launch.processes.base import Process, Spawn
 from chiasm.launch.processes.specs import WHOLE, WorkerSpec, settings_of_one, specs_of
-from chiasm.launch.server import bind
 from chiasm.launch.vllm.cache_events import events_of_listed, events_of_started, require_listener, wants_events
 from chiasm.launch.vllm.devices import assigned, check_cores, check_split, is_encoder
 from chiasm.launch.vllm.flags import Place, arguments_of, environment_of, hands_embeddings_over
 from chiasm.launch.vllm.installed import InstalledVllm, installed_vllm, interpreter
+from chiasm.launch.vllm.ports import lasting_port
 from chiasm.launch.vllm.process import Command, VllmProcess
 from chiasm.launch.vllm.workers_file import ListedWorker, read_workers
 from chiasm.media.decoding import PictureDecoder
@@ -128,7 +128,7 @@ class VllmCrew:
             takes_images=self.model.takes_images,
             takes_videos=self.model.takes_videos,
             needs_tower=self.model.has_deepstack,
-            kv_port=_free_port(self._settings.transfer.host),
+            kv_port=lasting_port(self._settings.transfer.host),
         )
 
     def _copied_adapters(self, folder: Path) -> tuple[AdapterCopies | None, list[tuple[str, str]]]:
@@ -272,12 +272,6 @@ def _room_for(preparer: ImagePreparer | None, hint: Sequence[int]) -> int | None
 
 def _listed(settings: Settings) -> Sequence[ListedWorker]:
     return read_workers(settings.vllm.workers_file) if settings.vllm.workers_file else ()
-
-
-def _free_port(host: str) -> int:
-    """A port that nobody listens on now."""
-    with bind(host, 0) as listener:
-        return int(listener.getsockname()[1])
 
 
 def _importable(folder: Path) -> Path:
