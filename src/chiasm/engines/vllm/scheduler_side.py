@@ -169,7 +169,7 @@ class ConsumingScheduler:
         return failed
 
     def freed(self, request: "Request", index: int) -> None:
-        """An item is needed no longer. This comes before the step's token: one made of NaN must not count."""
+        """An item is needed no longer. This comes before the step's token: one made of a failed load must not count."""
         request_id, identity = request.request_id, request.mm_features[index].identifier
         self._admission.release_item(request_id, identity)
         if identity in self._loading and self._marks.is_set(identity):

@@ -110,7 +110,9 @@ class LoadingWorker:
             logger.exception("A checked embedding could not be loaded; its requests fail")
             self._marks.set(identity)
             self._report.failed.add(identity)
-            return torch.full(stored.layout.shape, torch.nan, dtype=dtype, device=self._device)
+            # No NaN: it would stay in blocks of keys and values, and reach later requests where attention multiplies
+            # what it masks by nought, as on CPU. The mark alone keeps answers made of this from ending well.
+            return torch.zeros(stored.layout.shape, dtype=dtype, device=self._device)
         self._report.loaded.add(identity)
         return on_device
 
