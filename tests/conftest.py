@@ -13,13 +13,17 @@ settings.register_profile("loaded machine", deadline=None)
 settings.load_profile("loaded machine")
 
 
+def _loggers():
+    ours = [one for name, one in logging.root.manager.loggerDict.items() if name.startswith(("chiasm", "uvicorn"))]
+    return [one for one in ours if isinstance(one, logging.Logger)]
+
+
 @pytest.fixture(autouse=True)
 def restored_loggers():
     """Commands configure logging for their process: what one test's command did must not silence another's lines."""
-    loggers = [logging.getLogger(name) for name in ("chiasm", "uvicorn")]
-    states = [(one.level, one.handlers[:], one.propagate) for one in loggers]
+    states = {one: (one.level, one.handlers[:], one.propagate) for one in _loggers()}
     yield
-    for one, (level, handlers, propagate) in zip(loggers, states, strict=True):
-        one.setLevel(level)
-        one.handlers = handlers
-        one.propagate = propagate
+    for one in _loggers():
+        level, one.handlers, one.propagate = states.get(one, (logging.NOTSET, [], True))
+        if one.level != level:
+            one.setLevel(level)

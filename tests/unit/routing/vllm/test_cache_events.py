@@ -168,7 +168,6 @@ def test_a_fault_is_logged_and_leaves_routing_to_book_keeping(monkeypatch, caplo
 
 
 def test_many_gaps_are_one_warning(caplog):
-    caplog.set_level("WARNING", logger="chiasm")
     followed(PROMPT, *((number, batch()) for number in range(3, 30, 2)))
     assert len(caplog.records) == 1
 
