@@ -7,6 +7,7 @@ import pytest
 
 from chiasm.bench.grid.cells import Cell, Kind
 from chiasm.bench.grid.journal import Answer, Capacity, Journal
+from chiasm.bench.grid.report import heatmap
 from chiasm.bench.grid.report.data import make_report, read_report
 from chiasm.bench.grid.report.files import DATA, PAGE, TEXT, write_report
 from chiasm.bench.grid.report.heatmap import colour, heat_map
@@ -96,6 +97,13 @@ def test_a_heat_map_says_each_cell_once(report):
     assert len(said) == 5 * 6
     assert said.count("not measured") == 29
     assert any("+50." in text or "+49." in text for text in said)
+
+
+def test_a_square_is_wide_enough_for_any_interval():
+    longest = "\N{MINUS SIGN}138…\N{MINUS SIGN}102 ? !"
+    assert len(longest) * 10.5 * 0.55 <= heatmap._SIDE - heatmap._GAP, (
+        "10.5 px a letter, whose mean width is 0.55 of that"
+    )
 
 
 def test_overload_is_said_instead_of_a_gain(tmp_path):

@@ -12,7 +12,7 @@ FULL_GAIN = 0.6
 """Gains and losses from here on have the full colour."""
 
 _NEUTRAL, _GAIN, _LOSS = (241, 243, 245), (36, 171, 148), (233, 112, 74)
-_LEFT, _TOP, _SIDE, _HEIGHT, _GAP = 92, 40, 64, 46, 2
+_LEFT, _TOP, _SIDE, _HEIGHT, _GAP = 92, 40, 78, 46, 2  # a side holds "−138…−102 ? !"
 
 
 def heat_map(
