@@ -48,7 +48,7 @@ def grid(
     """
     from chiasm.bench.grid.journal import JOURNAL, Journal
     from chiasm.bench.grid.report.data import make_report
-    from chiasm.bench.grid.report.files import PAGE, write_report
+    from chiasm.bench.grid.report.files import PAGE, dated_as_measured, write_report
     from chiasm.bench.grid.spec import read_grid
     from chiasm.bench.machine import describe_machine
     from chiasm.cli.printing import print_json
@@ -60,11 +60,14 @@ def grid(
     except OSError as error:
         raise InvalidSettingError(f"'{output}' cannot be used: {error.strerror}") from error
     journal = Journal(output / JOURNAL, spec, resume=resume or report_only)
+    num_known = len(journal.runs)
     try:
         if not report_only:
             _measure(spec, journal, minutes, api_key)
     finally:  # also of a grid that was cut short
         report = make_report(spec, journal, machine, _command(file, output, minutes))
+        if len(journal.runs) == num_known:
+            report = dated_as_measured(report, output)
         if report.cells:
             write_report(output, report)
             typer.echo(f"{len(report.cells)} of {report.num_cells} cells are in {output / PAGE}", err=True)

@@ -9,7 +9,7 @@ from chiasm.bench.grid.cells import Cell, Kind
 from chiasm.bench.grid.journal import Answer, Capacity, Journal
 from chiasm.bench.grid.report import heatmap
 from chiasm.bench.grid.report.data import make_report, read_report
-from chiasm.bench.grid.report.files import DATA, PAGE, TEXT, write_report
+from chiasm.bench.grid.report.files import DATA, PAGE, TEXT, dated_as_measured, write_report
 from chiasm.bench.grid.report.heatmap import colour, heat_map
 from chiasm.bench.grid.report.markdown import markdown_of
 from chiasm.bench.grid.report.page import html_of
@@ -82,6 +82,13 @@ def test_no_secret_of_the_grid_file_is_in_the_report(tmp_path):
     for name in (PAGE, TEXT, DATA):
         assert "hf_secret" not in (tmp_path / name).read_text("utf-8")
     assert "OMP_NUM_THREADS" in (tmp_path / PAGE).read_text("utf-8")
+
+
+def test_a_report_of_what_was_known_before_keeps_its_date(report, tmp_path):
+    assert dated_as_measured(report, tmp_path) is report
+    write_report(tmp_path, msgspec.structs.replace(report, date="2020-01-01 00:00 UTC", command="as it was"))
+    found = dated_as_measured(report, tmp_path)
+    assert (found.date, found.command, found.cells) == ("2020-01-01 00:00 UTC", "as it was", report.cells)
 
 
 def test_another_file_is_no_report(tmp_path):
