@@ -70,4 +70,6 @@ class _Frames(MediaIO[Any]):  # type: ignore[misc]
         return self.load_bytes(pybase64.b64decode(data, validate=True))
 
     def load_file(self, filepath: Path) -> Any:
-        raise NotImplementedError("files are read by name, from the spool alone")
+        raise VLLMUnprocessableEntityError(
+            f"Files are read by name, from the spool alone ({MediaRefusedError.code})", parameter="video_url"
+        )
