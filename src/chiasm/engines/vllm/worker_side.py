@@ -110,8 +110,8 @@ class LoadingWorker:
             logger.exception("A checked embedding could not be loaded; its requests fail")
             self._marks.set(identity)
             self._report.failed.add(identity)
-            # Zeros, not NaN: the mark alone keeps answers made of this from ending well, and NaN may outlive the request
-            # in blocks of keys and values.
+            # Zeros, not NaN: the mark alone keeps answers made of this from ending well, and NaN may outlive the
+            # request in blocks of keys and values.
             return torch.zeros(stored.layout.shape, dtype=dtype, device=self._device)
         self._report.loaded.add(identity)
         return on_device
