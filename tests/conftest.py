@@ -13,6 +13,13 @@ settings.register_profile("loaded machine", deadline=None)
 settings.load_profile("loaded machine")
 
 
+def pytest_terminal_summary(terminalreporter):
+    """Say why a test failed that passed when it ran again, which the plugin leaves out: it is a race to be mended."""
+    for report in terminalreporter.getreports("rerun"):
+        terminalreporter.write_sep("_", f"rerun: {report.nodeid}")
+        terminalreporter.write_line(report.longreprtext)
+
+
 def _loggers():
     ours = [one for name, one in logging.root.manager.loggerDict.items() if name.startswith(("chiasm", "uvicorn"))]
     return [one for one in ours if isinstance(one, logging.Logger)]

@@ -4,15 +4,28 @@ from pathlib import Path
 
 import pytest
 
-from tests.vllm.crews import Crews, aggregated_crew, disaggregated_crew, fleet_crew, in_order, split_crew
+from tests.vllm.crews import ORDER, Crews, aggregated_crew, disaggregated_crew, fleet_crew, in_order, split_crew
 from tests.vllm.gateways import gateway
 from tests.vllm.servers import CHEAP_START
+
+_FAILED = pytest.StashKey[bool]()
 
 
 def pytest_collection_modifyitems(items):
     places = [place for place, item in enumerate(items) if item.path.is_relative_to(Path(__file__).parent)]
     for place, item in zip(places, in_order([items[place] for place in places]), strict=True):
         items[place] = item
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item, call):
+    """Servers of a test that failed may be dead or know its pictures: the next test, its rerun first, gets new ones."""
+    report = yield
+    item.stash[_FAILED] = report.failed or (call.when != "setup" and item.stash[_FAILED])
+    if call.when == "teardown" and item.stash[_FAILED] and "crews" in item.funcargs:
+        for name in set(ORDER).intersection(item.fixturenames):
+            item.funcargs["crews"].dismiss(name)
+    return report
 
 
 @pytest.fixture(scope="session")

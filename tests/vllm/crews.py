@@ -3,6 +3,7 @@
 import logging
 import os
 import secrets
+import time
 from collections import OrderedDict
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
@@ -27,6 +28,7 @@ ORDER = ("aggregated", "fleet", "split", "disaggregated")
 OPERATOR = "operator"
 """Key of the gateways of crews that Chiasm starts."""
 _MAX_SERVERS = 4
+_PATIENCE_S = 20.0
 _ENCODER_RAN = "Finish execute for mm hash"
 OPERATED = f'gateway.admin_keys=["{OPERATOR}"]'
 _UNI = 'vllm.extra_arguments=["--distributed-executor-backend", "uni"]'
@@ -53,17 +55,23 @@ class Crews:
         found = self._running.get(name)
         if found is None:
             while self._running and num_servers + self._num_servers() > self._max_servers:
-                self._running.popitem(last=False)[1].closing.close()
+                self.dismiss(next(iter(self._running)))
             closing = ExitStack()
             found = self._running[name] = _Running(num_servers, closing.enter_context(opening()), closing)
         self._running.move_to_end(name)
         crew: Crew = found.crew
         return crew
 
+    def dismiss(self, name: str) -> None:
+        """End a crew, if it runs; whoever wants it later gets another."""
+        found = self._running.pop(name, None)
+        if found is not None:
+            found.closing.close()
+
     def close(self) -> None:
         """End all of them."""
         while self._running:
-            self._running.popitem()[1].closing.close()
+            self.dismiss(next(reversed(self._running)))
 
     def _num_servers(self) -> int:
         return sum(one.num_servers for one in self._running.values())
@@ -83,6 +91,16 @@ class Log(logging.Handler):
     def encoded_by(self, worker: str) -> int:
         """How often a server's encoder ran."""
         return sum(line.startswith(f"{worker}: ") and _ENCODER_RAN in line for line in self.lines)
+
+    def sees_encoding_by(self, worker: str, after: int) -> bool:
+        """Wait until a server's encoder has run more often than that; False when it has not in time.
+
+        What a server prints comes through a pipe, often after its answer.
+        """
+        deadline_s = time.monotonic() + _PATIENCE_S
+        while (found := self.encoded_by(worker)) <= after and time.monotonic() < deadline_s:
+            time.sleep(0.05)
+        return found > after
 
 
 class Split:

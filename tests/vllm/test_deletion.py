@@ -43,7 +43,7 @@ def test_a_deleted_picture_is_encoded_and_read_anew(split):
     again = ask((shown, QUESTION))
     assert cached(again) == 0
     assert again[1]["choices"] == expected[1]["choices"]
-    assert log.encoded_by("encode-0") > before
+    assert log.sees_encoding_by("encode-0", after=before)
 
 
 def test_a_whole_server_forgets_while_others_ask(aggregated):
