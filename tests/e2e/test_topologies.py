@@ -45,6 +45,7 @@ TOPOLOGIES = {
         "routing.overlap=always",
         "engine.max_step_tokens=64",
         "media.niceness=3",
+        "routing.worker_niceness=2",
     ],
     "auto": ["routing.topology=auto"],
 }
@@ -229,13 +230,13 @@ def until(condition):
         time.sleep(0.1)
 
 
-def test_of_the_workers_only_encoders_step_back(fleet):
+def test_workers_step_back_and_encoders_further(fleet):
     name, server = fleet
     if name != "e-p-d":
         pytest.skip("one topology will do")
     pids = server._backend.supervisor.pids
     found = {worker: os.getpriority(os.PRIO_PROCESS, pid) for worker, pid in pids.items()}
-    assert found == {"encode-0": 3, "prefill-0": 0, "decode-0": 0}
+    assert found == {"encode-0": 5, "prefill-0": 2, "decode-0": 2}
 
 
 def test_workers_that_are_killed_come_back_and_no_request_is_lost(fleet):

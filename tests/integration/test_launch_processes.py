@@ -145,10 +145,15 @@ def test_when_one_cannot_start_none_stays(program, supervisor):
     assert supervisor.pids == {}
 
 
-def test_a_real_worker_ends_cleanly(tmp_path):
-    spec = WorkerSpec(name="w", roles=("encode",), address=f"unix:{tmp_path}/w.sock")
-    process = WorkerProcess(Order(spec, SETTINGS))
+def test_a_real_worker_steps_back_with_all_its_threads_and_ends_cleanly(tmp_path):
+    spec = WorkerSpec(name="w", roles=("prefill", "decode"), address=f"unix:{tmp_path}/w.sock")
+    settings = Settings(routing=RoutingSettings(worker_niceness=4))
+    process = WorkerProcess(Order(spec, settings))
     process.wait_ready(nothing)
+    tasks = Path(f"/proc/{process.pid}/task").iterdir()
+    assert {os.getpriority(os.PRIO_PROCESS, int(task.name)) for task in tasks} == {4}
+    session = Path(f"/proc/{process.pid}/autogroup")
+    assert not session.exists() or session.read_text().split()[-1] == "4"
     process.terminate()
     assert process.wait(DEADLINE_S)
     assert process._process.returncode == 0

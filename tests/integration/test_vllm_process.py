@@ -50,7 +50,7 @@ time.sleep(600)
 def start(tmp_path):
     made = []
 
-    def begin(script, start_timeout_s=60.0, stop_timeout_s=5.0):
+    def begin(script, start_timeout_s=60.0, stop_timeout_s=5.0, niceness=0):
         socket = str(tmp_path / "v.sock")
         command = Command(
             arguments=(sys.executable, "-c", script, socket),
@@ -58,6 +58,7 @@ def start(tmp_path):
             address=f"unix:{socket}",
             start_timeout_s=start_timeout_s,
             stop_timeout_s=stop_timeout_s,
+            niceness=niceness,
         )
         made.append(VllmProcess("v", command))
         return made[-1]
@@ -73,6 +74,14 @@ def nothing(what, share):
 
 def child_of(tmp_path):
     return int((tmp_path / "v.sock.pids").read_text())
+
+
+def autogroup_niceness(pid):
+    """How far the process's session steps back; None on a system without that."""
+    try:
+        return int(Path(f"/proc/{pid}/autogroup").read_text().split()[-1])
+    except (FileNotFoundError, IndexError):
+        return None
 
 
 def until_gone(*pids):
@@ -97,6 +106,13 @@ def test_a_start_is_followed_by_its_log_until_the_server_answers(start):
     assert steps[0] == ("v: Reading the model's configuration", 0.15)
     assert process.is_alive
     assert process.address.startswith("unix:")
+
+
+def test_all_that_it_starts_steps_back_with_it(start, tmp_path):
+    process = start(SERVER, niceness=6)
+    process.wait_ready(nothing)
+    assert os.getpriority(os.PRIO_PROCESS, child_of(tmp_path)) == 6
+    assert autogroup_niceness(process.pid) in (6, None)
 
 
 def test_it_ends_when_asked_with_all_that_it_started(start, tmp_path):

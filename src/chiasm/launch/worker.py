@@ -12,11 +12,11 @@ import uvloop
 from chiasm.connectors.registry import make_transport
 from chiasm.errors import InvalidSettingError
 from chiasm.launch.engine import Progress, start_worker
-from chiasm.launch.processes.specs import WorkerSpec
+from chiasm.launch.processes.specs import WorkerSpec, behind_gateway, niceness_of
 from chiasm.launch.server import address_of, bind, bind_unix, serve_app
-from chiasm.media.niceness import process_steps_back
 from chiasm.protocol.worker import Worker
 from chiasm.settings import Settings
+from chiasm.settings.niceness import process_steps_back
 
 _LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
@@ -41,6 +41,8 @@ def serve_worker(
         InvalidSettingError: It cannot listen there.
         EngineStartError: The model cannot be served.
     """
+    process_steps_back(niceness_of(spec, settings))
+    settings = behind_gateway(settings)
     listener = _listener(spec.address, settings.routing.worker_token)
     try:
         transport = make_transport(settings.transfer)
@@ -48,8 +50,6 @@ def serve_worker(
     except BaseException:
         listener.close()
         raise
-    if spec.roles == ("encode",):
-        process_steps_back(settings.media.niceness)
     gc.collect()
     gc.freeze()  # what a loaded model consists of need not be walked again and again
 

@@ -6,7 +6,6 @@ from contextlib import suppress
 from typing import Protocol
 
 from chiasm.media.isolation.pool import ProcessPool
-from chiasm.media.niceness import thread_steps_back
 from chiasm.media.pixel_budget import PixelBudget
 from chiasm.media.prepare.base import ImagePreparer, PreparedImage
 from chiasm.media.prepare.medium import Announced, prepare_medium
@@ -15,6 +14,7 @@ from chiasm.observability.memory import MemoryPart
 from chiasm.observability.receipt import StageClock
 from chiasm.protocol.media import EmbeddingHandle, LateSource, MediaItem
 from chiasm.settings import MediaSettings
+from chiasm.settings.niceness import thread_steps_back
 
 
 class _Decode(Protocol):

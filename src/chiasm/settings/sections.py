@@ -133,7 +133,7 @@ class MediaSettings(Section, frozen=True, kw_only=True):
             ge=0,
             le=19,
             description="How far media work steps back where it and text want the same core: threads and processes "
-            "that decode, and workers that only encode. 0: not at all.",
+            "that decode, and workers that only encode. Counted from routing.worker_niceness. 0: not at all.",
         ),
     ] = 0
     decode_timeout_s: Annotated[float, Meta(gt=0, description="Time for one picture in a decoder process.")] = 20.0
@@ -295,6 +295,15 @@ class RoutingSettings(Section, frozen=True, kw_only=True):
     worker_token: Annotated[
         str, Meta(description="Shared secret of server and workers; needed when workers listen on TCP. Never printed.")
     ] = ""
+    worker_niceness: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=19,
+            description="How far worker processes, servers of vLLM too, step back where they and the gateway want the "
+            "same core; media.niceness comes on top. 0: not at all.",
+        ),
+    ] = 0
     policy: Annotated[
         Literal["round_robin", "least_work", "content", "adaptive"],
         Meta(description="How a worker is chosen; adaptive predicts finish times from measured stage costs."),

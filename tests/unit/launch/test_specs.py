@@ -5,8 +5,15 @@ import os
 import pytest
 
 from chiasm.errors import InvalidSettingError
-from chiasm.launch.processes.specs import WorkerSpec, settings_of_one, spec_by_hand, specs_of
-from chiasm.settings import EngineSettings, RoutingSettings, Settings
+from chiasm.launch.processes.specs import (
+    WorkerSpec,
+    behind_gateway,
+    niceness_of,
+    settings_of_one,
+    spec_by_hand,
+    specs_of,
+)
+from chiasm.settings import EngineSettings, MediaSettings, RoutingSettings, Settings
 
 WHOLE = ("encode", "prefill", "decode")
 TOPOLOGIES = [
@@ -56,3 +63,14 @@ def test_what_a_worker_by_hand_cannot_be():
         spec_by_hand(RoutingSettings(directory="/run/x"), ["paint", "encode"], None, None)
     with pytest.raises(InvalidSettingError, match="no address"):
         spec_by_hand(RoutingSettings(), ["encode"], None, None)
+
+
+@pytest.mark.parametrize(
+    ("worker", "media", "whole", "encoder"), [(0, 0, 0, 0), (0, 4, 0, 4), (5, 0, 5, 5), (5, 3, 5, 8), (12, 15, 12, 19)]
+)
+def test_media_step_back_from_where_the_worker_is(worker, media, whole, encoder):
+    settings = Settings(routing=RoutingSettings(worker_niceness=worker), media=MediaSettings(niceness=media))
+    assert niceness_of(WorkerSpec(name="w", roles=WHOLE), settings) == whole
+    assert niceness_of(WorkerSpec(name="e", roles=("encode",)), settings) == encoder
+    assert behind_gateway(settings).media.niceness == encoder
+    assert behind_gateway(settings).routing == settings.routing

@@ -10,6 +10,7 @@ from chiasm.errors import InvalidSettingError
 from chiasm.launch.processes.folder import SUFFIX, watched_folder
 from chiasm.protocol.worker import Role
 from chiasm.settings import RoutingSettings, Settings
+from chiasm.settings.niceness import MOST_NICENESS
 
 WHOLE: tuple[Role, ...] = ("encode", "prefill", "decode")
 
@@ -68,3 +69,16 @@ def settings_of_one(settings: Settings, num_processes: int) -> Settings:
         return settings
     threads = max(1, (os.cpu_count() or 1) // num_processes)
     return msgspec.structs.replace(settings, engine=msgspec.structs.replace(settings.engine, threads=threads))
+
+
+def behind_gateway(settings: Settings) -> Settings:
+    """The settings inside a worker's process: media step back from where the whole process is already."""
+    niceness = min(MOST_NICENESS, settings.routing.worker_niceness + settings.media.niceness)
+    return msgspec.structs.replace(settings, media=msgspec.structs.replace(settings.media, niceness=niceness))
+
+
+def niceness_of(spec: WorkerSpec, settings: Settings) -> int:
+    """How far a worker's whole process steps back: one that only encodes, as far as media do."""
+    if spec.roles == ("encode",):
+        return behind_gateway(settings).media.niceness
+    return settings.routing.worker_niceness

@@ -15,7 +15,7 @@ from chiasm.errors import EngineStartError, InvalidSettingError, UnsupportedMode
 from chiasm.launch.members import Connect
 from chiasm.launch.model import model_directory, preparer_of, served_name
 from chiasm.launch.processes.base import Process, Spawn
-from chiasm.launch.processes.specs import WHOLE, WorkerSpec, settings_of_one, specs_of
+from chiasm.launch.processes.specs import WHOLE, WorkerSpec, niceness_of, settings_of_one, specs_of
 from chiasm.launch.vllm.cache_events import events_of_listed, events_of_started, require_listener, wants_events
 from chiasm.launch.vllm.devices import assigned, check_cores, check_split, is_encoder
 from chiasm.launch.vllm.flags import Place, arguments_of, environment_of, hands_embeddings_over
@@ -110,6 +110,7 @@ class VllmCrew:
                 address=place.address,
                 start_timeout_s=settings.vllm.start_timeout_s,
                 stop_timeout_s=settings.vllm.stop_timeout_s,
+                niceness=niceness_of(spec, settings),
             )
             return VllmProcess(spec.name, command)
 

@@ -34,7 +34,7 @@ _KILL_TIMEOUT_S = 10.0
 class Command(msgspec.Struct, frozen=True, kw_only=True):
     """How to start a server: its command line and environment, where it will listen, how long it may take.
 
-    `address` is `unix:` and a path, or `http://host:port`.
+    `address` is `unix:` and a path, or `http://host:port`; `niceness` is how far all of it steps back.
     """
 
     arguments: tuple[str, ...]
@@ -42,6 +42,7 @@ class Command(msgspec.Struct, frozen=True, kw_only=True):
     address: str
     start_timeout_s: float
     stop_timeout_s: float
+    niceness: int = 0
 
 
 class VllmProcess:
@@ -58,8 +59,9 @@ class VllmProcess:
         self._command = command
         self._tail: deque[str] = deque(maxlen=_TAIL_LINES)
         self._steps: queue.SimpleQueue[tuple[str, float]] = queue.SimpleQueue()
+        words = (str(command.stop_timeout_s), str(command.niceness), *command.arguments)
         self._process = subprocess.Popen(  # noqa: S603 - the interpreter that the operator names, with vLLM's server
-            [sys.executable, guard.__file__, str(command.stop_timeout_s), *command.arguments],
+            [sys.executable, guard.__file__, *words],
             stdin=subprocess.PIPE,  # stays open: its end tells the guard that we are gone
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

@@ -1,9 +1,14 @@
-"""How media work steps back: where it and text want the same core, the kernel gives text the larger share."""
+"""Stepping back: where two of our processes or threads want the same core, the kernel gives the other the larger share.
+
+Never a reason to fail: where the system refuses, or knows nothing of it, priorities stay as they are.
+"""
 
 import os
 import threading
 from contextlib import suppress
 from pathlib import Path
+
+MOST_NICENESS = 19
 
 
 def thread_steps_back(niceness: int) -> None:
@@ -22,14 +27,15 @@ def process_steps_back(niceness: int) -> None:
     """
     if not niceness:
         return
-    for task in Path("/proc/self/task").iterdir():
-        _lower(int(task.name), niceness)
+    with suppress(OSError):  # a system without /proc
+        for task in Path("/proc/self/task").iterdir():
+            _lower(int(task.name), niceness)
     if os.getsid(0) == os.getpid():
         with suppress(OSError):  # a system without autogroups, or one that lets nobody set them
             Path("/proc/self/autogroup").write_text(str(niceness), "ascii")
 
 
 def _lower(thread: int, niceness: int) -> None:
-    with suppress(OSError):  # the thread has ended
+    with suppress(OSError):  # the thread has ended, or the system lets nobody set it
         if os.getpriority(os.PRIO_PROCESS, thread) < niceness:
             os.setpriority(os.PRIO_PROCESS, thread, niceness)

@@ -1,14 +1,16 @@
-"""Media work that steps back: lower priorities for threads and processes, never higher ones."""
+"""Work that steps back: lower priorities for threads and processes, never higher ones, and never an error."""
 
 import os
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 from chiasm.media.decoding import PictureDecoder
 from chiasm.media.isolation.pool import ProcessPool
-from chiasm.media.niceness import thread_steps_back
 from chiasm.settings import MediaSettings
+from chiasm.settings import niceness as niceness_module
+from chiasm.settings.niceness import process_steps_back, thread_steps_back
 
 
 def niceness(pid: int = 0) -> int:
@@ -27,7 +29,7 @@ def test_a_thread_steps_back_alone_and_never_forward():
 
 def test_a_process_steps_back_with_all_its_threads_and_its_own_session():
     program = (
-        "import os, threading; from pathlib import Path; from chiasm.media.niceness import process_steps_back\n"
+        "import os, threading; from pathlib import Path; from chiasm.settings.niceness import process_steps_back\n"
         "end = threading.Event(); other = threading.Thread(target=end.wait); other.start(); process_steps_back(6)\n"
         "print(*{os.getpriority(os.PRIO_PROCESS, int(one.name)) for one in Path('/proc/self/task').iterdir()})\n"
         "group = Path('/proc/self/autogroup'); print(group.read_text().split()[-1] if group.exists() else 6); end.set()"
@@ -36,6 +38,19 @@ def test_a_process_steps_back_with_all_its_threads_and_its_own_session():
         [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60, start_new_session=True
     )
     assert told.stdout.split() == ["6", "6"]
+
+
+def test_a_system_that_refuses_or_knows_nothing_of_it_changes_nothing(monkeypatch):
+    def refuses(*_):
+        raise PermissionError
+
+    monkeypatch.setattr(os, "setpriority", refuses)
+    monkeypatch.setattr(os, "getsid", lambda _: os.getpid())
+    monkeypatch.setattr(niceness_module, "Path", lambda _: Path("/nowhere"))
+    thread_steps_back(5)
+    process_steps_back(5)
+    monkeypatch.undo()
+    assert niceness() == 0
 
 
 async def test_decoders_step_back_as_far_as_the_setting_says():
