@@ -1,10 +1,12 @@
 """What the end-to-end tests ask, and what they look at behind the server's back."""
 
 import base64
+import secrets
 import time
 from io import BytesIO
 
 from PIL import Image, ImageDraw
+from PIL.PngImagePlugin import PngInfo
 
 RGB = {"red": (220, 40, 40), "blue": (40, 80, 220), "green": (40, 160, 70), "yellow": (235, 200, 40)}
 
@@ -31,15 +33,23 @@ class Served:
             time.sleep(0.02)
 
 
-def picture(color, shape="circle", size=192, shift=0):
-    """A PNG data URL of one shape; `shift` makes another picture of the same kind."""
+def picture(color, shape="circle", size=192, shift=0, note=""):
+    """A PNG data URL of one shape; `shift` and `note` make another picture, the latter with the same pixels."""
     image = Image.new("RGB", (size, size), "white")
     box = (50 + shift, 50, 140 + shift, 140)
     pen = ImageDraw.Draw(image)
     (pen.ellipse if shape == "circle" else pen.rectangle)(box, fill=RGB[color])
     file = BytesIO()
-    image.save(file, "PNG")
+    text = PngInfo()
+    if note:
+        text.add_text("note", note)
+    image.save(file, "PNG", pnginfo=text)
     return "data:image/png;base64," + base64.b64encode(file.getvalue()).decode()
+
+
+def fresh(color, shape="circle"):
+    """A picture that no cache has seen, also when a test runs again on the same server."""
+    return picture(color, shape, note=secrets.token_hex(8))
 
 
 def ask(*parts):

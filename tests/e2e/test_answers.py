@@ -5,7 +5,7 @@ import json
 import openai
 import pytest
 
-from tests.e2e.served import ask, picture
+from tests.e2e.served import ask, fresh, picture
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]  # the first test loads torch and the model
 
@@ -61,7 +61,7 @@ def test_order_and_interleaving_change_the_distribution(client):
 
 
 def test_a_picture_shown_three_times_is_encoded_once_and_fills_three_places(client, served):
-    red, blue = picture("red", shift=7), picture("blue", "square", shift=7)
+    red, blue = fresh("red"), fresh("blue", "square")
     before = served.stats().totals["encoded_items"]
     made = chat(client, red, red, blue, red, FIRST, extra_body={"chiasm": {"receipt": True}})
     receipt = made.model_extra["chiasm"]["receipt"]
@@ -146,7 +146,7 @@ def test_raw_completions(client):
 
 
 def test_the_receipt_tells_a_first_from_a_second_look(client, served):
-    shown = picture("yellow", shift=11)
+    shown = fresh("yellow")
 
     def receipt():
         made = chat(client, shown, COLOR, extra_body={"chiasm": {"receipt": True}})

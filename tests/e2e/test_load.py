@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import time
 import urllib.request
 from collections import Counter
 
@@ -29,7 +30,17 @@ def metric(served, name):
     return totals
 
 
+def until_counted(served, name, count):
+    """A metric once it has come to a number: the engine is idle before the gateway has counted an ending."""
+    deadline_s = time.monotonic() + 30
+    while (found := metric(served, name)).total() < count:
+        assert time.monotonic() < deadline_s, found
+        time.sleep(0.02)
+    return found
+
+
 def test_leaving_a_stream_frees_the_engine(client, served):
+    served.until_idle()
     stream = client.chat.completions.create(
         model="tiny_vlm", messages=ask(picture("red"), "Describe the image."), stream=True, max_tokens=2000,
         extra_body={"ignore_eos": True},
@@ -93,11 +104,11 @@ async def all_of(served, count):
 
 
 def test_two_hundred_at_once(served):
-    before = metric(served, "chiasm_requests_total")
     received = metric(served, "chiasm_requests_received_total")["all"]
+    before = until_counted(served, "chiasm_requests_total", received)
     seen = Counter(map(json.dumps, asyncio.run(all_of(served, 200))))
     idle = served.until_idle()
-    ended = metric(served, "chiasm_requests_total") - before
+    ended = until_counted(served, "chiasm_requests_total", received + 200) - before
     assert ended == {"finished": 160, "media_undecodable": 20, "cancelled": 20}
     assert metric(served, "chiasm_requests_received_total")["all"] - received == 200
     assert metric(served, "chiasm_requests_open")["all"] == 0

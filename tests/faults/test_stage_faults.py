@@ -82,7 +82,7 @@ async def test_changed_bytes_are_refused_and_not_kept(directory):
 
 
 async def test_an_embedding_that_is_gone_late_or_elsewhere_is_a_coded_error(directory):
-    transfer = TransferSettings(timeout_s=0.2)
+    transfer = TransferSettings(timeout_s=1.0)
     async with staged(directory, "e-pd", transfer=transfer) as stages:
         request = await stages.encoded(ask("look", *pictures(3, 1)))
         handle = request.items[0].source
@@ -174,7 +174,7 @@ async def test_keys_and_values_of_the_same_words_about_another_picture_are_refus
 
 
 async def test_keys_and_values_that_are_changed_gone_or_late_fail_only_their_request(directory):
-    transfer = TransferSettings(timeout_s=0.2)
+    transfer = TransferSettings(timeout_s=1.0)
     async with staged(directory, "p-d", transfer=transfer) as stages:
         request = ask("look")
         kv = await stages.prefilled(request)

@@ -14,7 +14,7 @@ import pytest
 from typer.testing import CliRunner
 
 from chiasm.cli.app import app
-from chiasm.errors import EngineStartError
+from chiasm.errors import EngineStartError, OverloadedError
 from tests.architecture.repository import ROOT
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
@@ -111,10 +111,15 @@ def restarted(port):
     """What `chiasm fleet restart --gateway` says."""
     address = f"http://127.0.0.1:{port}"
     command = ["fleet", "restart", "--gateway", "--json", "--server", address, "--api-key", "operator"]
-    result = CliRunner().invoke(app, command)
-    if result.exception is not None and not isinstance(result.exception, SystemExit):
-        raise result.exception
-    return json.loads(result.stdout)
+    deadline_s = time.monotonic() + PATIENCE_S
+    while True:
+        result = CliRunner().invoke(app, command)
+        if result.exit_code == 0:
+            return json.loads(result.stdout)
+        # The call may have reached the process that the last one replaced: it accepts until it hears of that.
+        if not isinstance(result.exception, OverloadedError) or time.monotonic() > deadline_s:
+            raise result.exception
+        time.sleep(0.05)
 
 
 def serving_pid(port):
@@ -164,10 +169,13 @@ def test_a_connection_that_rests_is_served_once_more_and_told_to_go(tmp_path):
         resting = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE_S)
         assert said(resting, "first").split() == ["first"]
         restarted(port)
-        socket_before = resting.sock
-        assert said(resting, "second").split() == ["second"]
-        assert socket_before is not None
-        assert resting.sock is None, "the answer said that the connection ends"
+        assert resting.sock is not None
+
+        def is_told_to_go():
+            assert said(resting, "second").split() == ["second"]
+            return resting.sock is None
+
+        until(is_told_to_go)  # the successor serves a moment before its forerunner hears of it
         assert said(resting, "third").split() == ["third"]
         resting.close()
 

@@ -13,12 +13,12 @@ import pytest
 
 from chiasm.tenancy.edit import new_key
 from tests.architecture.repository import ROOT
-from tests.e2e.served import ask, picture
+from tests.e2e.served import ask, fresh
 from tests.redis_server import redis_server
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 PATIENCE_S = 180
-LIMITS = "\n[tenants.rare]\nmax_requests_per_minute = 6\n\n[tenants.narrow]\nmax_concurrent_requests = 1\n"
+LIMITS = "\n[tenants.rare]\nmax_requests_per_minute = 1\n\n[tenants.narrow]\nmax_concurrent_requests = 1\n"
 
 
 @contextmanager
@@ -39,11 +39,21 @@ def process(*command, log):
 
 
 class Gateway:
-    """One of them, by its address."""
+    """One of them, which can be killed and started again."""
 
-    def __init__(self, running, said, key, log):
-        self.process, self.log = running, log
-        self._address, self._key = said["address"], key
+    def __init__(self, words, key, log):
+        self.log = log
+        self._words, self._key, self._closing = words, key, ExitStack()
+        self.start()
+
+    def start(self):
+        """Return once it serves."""
+        _, said = self._closing.enter_context(process(*self._words, log=self.log))
+        self._address = said["address"]
+
+    def kill(self):
+        """End it without a word."""
+        self._closing.close()
 
     def call(self, path, body=None, method=None, key=None):
         """Status and body."""
@@ -88,10 +98,21 @@ def rig(tmp_path_factory):
             serve = (*serve, "--set", f"gateway.{setting}")
         gateways = []
         for name, more in (("a", register), ("b", ())):
-            log = folder / f"{name}.log"
-            gateways.append(Gateway(*stack.enter_context(process(*serve, *more, log=log)), names["plain"], log))
+            gateways.append(Gateway((*serve, *more), names["plain"], folder / f"{name}.log"))
+            stack.callback(gateways[-1].kill)
         until(lambda: all(one.level("gateways") == 2 for one in gateways))
         yield store, gateways, names
+
+
+@pytest.fixture
+def breakable(rig):
+    """The same, and whole again afterwards."""
+    yield rig
+    store, (first, second), _ = rig
+    for one in (store, first):
+        one.kill()
+        one.start()
+    until(lambda: first.level("gateways") == second.level("gateways") == 2)
 
 
 def until(is_so):
@@ -139,7 +160,7 @@ class Load:
 def test_another_gateway_sends_the_second_question_about_a_picture_to_the_same_worker(rig, wanted):
     _, (first, second), _ = rig
     other = {"w0": "w1", "w1": "w0"}[wanted]
-    seen, learned = picture("red", shift=int(wanted[1])), second.level("hints_learned")
+    seen, learned = fresh("red"), second.level("hints_learned")
     with drained(rig, other):
         status, answer = first.ask(seen, "What color is the shape?")
         assert (status, worker_of(answer)) == (200, wanted)
@@ -150,8 +171,9 @@ def test_another_gateway_sends_the_second_question_about_a_picture_to_the_same_w
 
 def test_a_limit_holds_over_both(rig):
     _, gateways, names = rig
-    statuses = [gateway.ask("Hello", key=names["rare"])[0] for gateway in gateways]
-    assert sorted(statuses) == [200, 429]
+    first, second = gateways
+    until(lambda: first.ask("Hello", key=names["rare"])[0] == 200)  # where this ran before, that was its minute's
+    assert second.ask("Hello", key=names["rare"])[0] == 429
 
 
 def test_a_deletion_and_a_drain_reach_both(rig):
@@ -170,18 +192,20 @@ def drained(rig, worker):
     path = f"/admin/workers/{worker}/drain"
     status, report = second.call(path, method="POST", key=names["admin"])
     assert (status, [one["error"] for one in report["gateways"]]) == (200, [None])
-    yield
-    assert second.call(path, method="DELETE", key=names["admin"])[0] == 200
-    for gateway in (first, second):
-        until(lambda gateway=gateway: all(one["state"] == "ready" for one in _members(gateway)))
+    try:
+        yield
+    finally:
+        assert second.call(path, method="DELETE", key=names["admin"])[0] == 200
+        for gateway in (first, second):
+            until(lambda gateway=gateway: all(one["state"] == "ready" for one in _members(gateway)))
 
 
 def _members(gateway):
     return gateway.call("/debug/state")[1]["fleet"]["members"]
 
 
-def test_no_request_fails_while_the_store_is_killed_and_comes_back_and_a_gateway_dies(rig):
-    store, (first, second), _ = rig
+def test_no_request_fails_while_the_store_is_killed_and_comes_back_and_a_gateway_dies(breakable):
+    store, (first, second), _ = breakable
     with Load(second) as load:
         store.kill()
         until(lambda: second.call("/health") == (200, {"status": "degraded", "reason": _REASON}))
@@ -191,13 +215,13 @@ def test_no_request_fails_while_the_store_is_killed_and_comes_back_and_a_gateway
         assert first.ask("Hello")[0] == 200
         store.start()
         until(lambda: second.call("/health") == (200, {"status": "ok"}) and second.level("gateways") == 2)
-        first.process.kill()
+        first.kill()
         until(lambda: second.level("gateways") == 1)
         before = load.num_answers
         until(lambda: load.num_answers > before + 4)
         assert {one["name"] for one in _members(second)} == {"w0", "w1"}, "workers do not go with a gateway"
     assert load.failures == []
-    assert "The shared store does not answer" in second.log.read_text()
+    until(lambda: "The shared store does not answer" in second.log.read_text())
 
 
 _REASON = "the shared store does not answer"

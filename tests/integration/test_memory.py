@@ -78,11 +78,11 @@ async def test_growth_of_requests_is_what_their_tokens_take(server):
 async def test_a_picture_stays_in_the_embedding_cache(server):
     before = part((await memory_of(server))[0], "cached_embeddings").used_bytes
     kind = RequestClass(images=1, image_width=64, image_height=64, output_tokens=2)
-    await measure_growth(server, Dialect(model="tiny_vlm"), kind, 1)
-    (worker,) = await memory_of(server)
-    gained = part(worker, "cached_embeddings").used_bytes - before
-    assert gained > 0
-    assert gained % worker.embedding_bytes_per_token == 0
+    for count in (1, 2):  # a second measurement meets nothing that the first has left
+        await measure_growth(server, Dialect(model="tiny_vlm"), kind, 1)
+        (worker,) = await memory_of(server)
+        gained = part(worker, "cached_embeddings").used_bytes - before
+        assert gained == count * 4 * worker.embedding_bytes_per_token
     assert part(worker, "held_embeddings").used_bytes == 0
 
 

@@ -1,6 +1,7 @@
 """What requests add to a server's memory, measured: some are sent at once, and memory is read all the while."""
 
 import asyncio
+import secrets
 from collections.abc import Iterable
 
 import msgspec
@@ -44,7 +45,7 @@ class Growth(msgspec.Struct, frozen=True, kw_only=True):
 
 async def measure_growth(server: ServerView, dialect: Dialect, kind: RequestClass, num_requests: int) -> Growth:
     """Send requests of a class at once and watch. The server should have nothing else to do. Raises `ChiasmError`."""
-    maker = BodyMaker((kind,), dialect, "growth")
+    maker = BodyMaker((kind,), dialect, secrets.token_hex(8))  # nothing that the server has cached
     bodies = [maker.make(kind, number) for number in range(num_requests)]
     before = await memory_of(server)
     sending = [asyncio.create_task(server.send("POST", _PATH, body)) for body in bodies]
