@@ -1,8 +1,10 @@
 """Engines behind one server are targets of their own: for load, and for what they have computed already."""
 
+import asyncio
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 
+from tests.conditions import until
 from tests.e2e.served import picture
 from tests.vllm.crews import MARKS
 
@@ -24,6 +26,11 @@ def growth(before, after):
     return {engine: after[engine] - before[engine] for engine in before}
 
 
+def until_grown(over_vllm, name, before, by):
+    """Wait for a counter of both engines together: vLLM counts after it has answered."""
+    asyncio.run(until(lambda: sum(growth(before, counted(over_vllm, name)).values()) >= by))
+
+
 def at_once(ask, prompts):
     with ThreadPoolExecutor(len(prompts)) as pool:
         return list(pool.map(ask, prompts))
@@ -35,11 +42,13 @@ def worker_of(receipt):
 
 
 def test_requests_go_to_the_engine_that_the_receipt_names(aggregated):
-    before = counted(aggregated, "vllm:request_success_total")
+    name = "vllm:request_success_total"
+    before = counted(aggregated, name)
     prompts = [(f"Count to {number}.", "Then say why.") for number in range(8)]
     served = Counter(ENGINES[worker_of(receipt)] for receipt in at_once(aggregated.receipt, prompts))
     assert set(served) == {"0", "1"}
-    assert growth(before, counted(aggregated, "vllm:request_success_total")) == served
+    until_grown(aggregated, name, before, len(prompts))
+    assert growth(before, counted(aggregated, name)) == served
 
 
 def test_a_prompt_goes_where_its_start_was_computed(aggregated):
@@ -53,4 +62,5 @@ def test_a_prompt_goes_where_its_start_was_computed(aggregated):
         assert worker_of(body["chiasm"]["receipt"]) == home
         cached = body["usage"]["prompt_tokens_details"]["cached_tokens"]
         assert cached >= 128
+        until_grown(aggregated, "vllm:prefix_cache_hits_total", before, cached)
         assert growth(before, counted(aggregated, "vllm:prefix_cache_hits_total"))[ENGINES[home]] == cached
