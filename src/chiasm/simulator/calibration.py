@@ -53,7 +53,7 @@ class Sharing(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         request: Cores in use while `Calibration.request` passes; those of other stages likewise.
         transfer: Of both sides.
         step_cpu: CPU seconds of one decode step of one engine, with everything that its tokens cost on their way to
-            the client; units are running generations.
+            the client, but for its context; units are running generations.
         contention: How much longer work takes when all cores are busy but not more is asked for: caches, memory,
             hardware threads. Grows from none with one busy core.
     """
@@ -70,10 +70,11 @@ class Sharing(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
     def slowdown_at(self, cores: float) -> float:
         """How much longer work takes while so many cores are asked for; at least 1."""
-        busy = min(cores, self.num_cores) - 1.0
-        rest = max(self.num_cores - 1.0, 1e-9)
-        tax = 1.0 + self.contention * min(max(busy / rest, 0.0), 1.0)
-        return max(1.0, cores / self.num_cores) * tax
+        return max(1.0, cores / self.num_cores) * (1.0 + self.contention * self.busy_share(cores))
+
+    def busy_share(self, cores: float) -> float:
+        """Of the cores besides the first, those that are busy while so many are asked for."""
+        return max(min(cores, self.num_cores) - 1.0, 0.0) / max(self.num_cores - 1.0, 1e-9)
 
 
 class Calibration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -157,9 +158,11 @@ class Calibration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
             squares += length * length
         return self.encode.at(num_tokens) + self.encode_quadratic_s * squares
 
-    def step_cores(self, num_running: int, seconds: float) -> float:
+    def step_cores(self, num_running: int, seconds: float, num_context_tokens: float = 0.0) -> float:
         """Cores in use during a decode step that takes so long, its tokens' way to the client included."""
-        return self.sharing.step_cpu.at(num_running) / seconds if self.sharing is not None and seconds > 0 else 1.0
+        if self.sharing is None or seconds <= 0:
+            return 1.0
+        return (self.sharing.step_cpu.at(num_running) + self.context_s * num_context_tokens) / seconds
 
     def step_s(self, num_running: int, num_context_tokens: float = 0.0) -> float:
         """Seconds for a decode step with nothing beside it."""

@@ -281,7 +281,7 @@ class Engine:
         decode_s = 0.0
         if step.num_decoding:
             decode_s = self._costs.step_s(step.num_decoding, self._num_context_tokens)
-            cpu_s += decode_s * self._costs.step_cores(step.num_decoding, decode_s)
+            cpu_s += decode_s * self._costs.step_cores(step.num_decoding, decode_s, self._num_context_tokens)
         factor, all_s = self._device.step_factor(self.num_media), prefill_s + decode_s
         with self._device.computing():
             work = self._compute(all_s * factor, cpu_s / all_s if all_s else 1.0)
@@ -312,7 +312,7 @@ class Engine:
         started_s = self._env.now
         factor = self._device.step_factor(self.num_media)
         first_s = self._costs.step_s(step.num_decoding, self._num_context_tokens)
-        cores = self._costs.step_cores(step.num_decoding, first_s)
+        cores = self._costs.step_cores(step.num_decoding, first_s, self._num_context_tokens)
         first_s *= factor
         growth_s = self._costs.context_s * step.num_decoding * factor  # of a step over the one before it
         self._wake = wake = self._env.event()

@@ -26,7 +26,7 @@ class Server:
 
     async def ask(self, text, *, num_output_tokens, picture=None):
         found = await self._asked(num_output_tokens, picture)
-        return Answered(receipt=found, ttft_s=found.ttft_s, decode_s=found.decode_s)
+        return Answered(receipt=found, ttft_s=found.ttft_s, e2e_s=found.ttft_s + found.decode_s)
 
     async def _asked(self, num_output_tokens, picture):
         if picture is not None:

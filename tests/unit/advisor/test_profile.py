@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from chiasm.advisor.profile.asking import Answered, Reading
-from chiasm.advisor.profile.fitting import fitted
+from chiasm.advisor.profile.fitting import fitted, fitted_steps
 from chiasm.advisor.profile.runs import Runs, profile_of
 from chiasm.errors import CapacityError, ContextLengthError, EngineError, InvalidSettingError
 from chiasm.observability.receipt import Receipt, Span
@@ -17,7 +17,11 @@ PIXELS_PER_TOKEN = 784
 
 
 class KnownServer:
-    """Takes 5 ms for each request besides its stages; steps are 3 ms and 0.5 ms for each answer side by side."""
+    """Takes 5 ms for each request besides its stages; steps are 3 ms, 0.5 ms for each answer side by side, and 1 µs for
+    each token of context of all of them.
+    """
+
+    delayed_s = 0.0  # of an answer by the start of another
 
     def __init__(self):
         self.texts = []
@@ -32,7 +36,8 @@ class KnownServer:
         await asyncio.sleep(0)
         self.num_open -= 1
         found = receipt(len(text.split()), company, num_output_tokens, picture)
-        return Answered(receipt=found, ttft_s=found.ttft_s, decode_s=found.decode_s)
+        e2e_s = found.ttft_s + found.decode_s + self.delayed_s * (company - 1)
+        return Answered(receipt=found, ttft_s=found.ttft_s, e2e_s=e2e_s)
 
 
 def receipt(num_words, company, num_output_tokens, picture):
@@ -50,10 +55,12 @@ def receipt(num_words, company, num_output_tokens, picture):
     for stage, seconds in stages:
         spans.append(Span(stage, now_s, now_s + seconds))
         now_s += seconds
-    step_s = 0.003 + 0.0005 * company + 1e-6 * num_tokens
+    num_steps = num_output_tokens - 1
+    context = company * (num_tokens + num_output_tokens / 2)
+    decode_s = num_steps * (0.003 + 0.0005 * company + 1e-6 * context)
     return Receipt(
         request_id="r", model="m", outcome="finished", ttft_s=now_s, e2e_s=now_s, stages_s={}, unaccounted_s=0.0,
-        decode_s=step_s * (num_output_tokens - 1), num_prompt_tokens=num_tokens, num_visual_tokens=num_visual,
+        decode_s=decode_s, num_prompt_tokens=num_tokens, num_visual_tokens=num_visual,
         num_output_tokens=num_output_tokens, spans=tuple(spans),
     )  # fmt: skip
 
@@ -81,11 +88,40 @@ async def test_the_costs_of_a_known_server_are_found():
     assert costs.encode_quadratic_s == pytest.approx(1e-7, rel=1e-3)
     assert costs.sharing is None, "a server whose processes are not to be seen"
     assert costs.transfer.fixed_s == pytest.approx(0.001, rel=1e-2)
+    assert costs.step.fixed_s == pytest.approx(0.003, rel=1e-2)
     assert costs.step.per_unit_s == pytest.approx(0.0005, rel=1e-2)
     assert costs.context_s == pytest.approx(1e-6, rel=0.1)
     assert costs.max_running == 7
     assert all(fit.error < 1e-3 for fit in found.fits.values())
     assert "kv_transfer" not in found.fits
+
+
+class BusyServer(KnownServer):
+    """What a request costs besides its steps falls into the answers beside it."""
+
+    delayed_s = 0.02
+
+
+async def test_the_start_of_answers_beside_each_other_is_no_part_of_their_steps():
+    runs = Runs(BusyServer(), 1, lambda *_: None)
+    await runs.run()
+    step = profile_of(runs, "test").calibration.step
+    assert (step.fixed_s, step.per_unit_s) == (pytest.approx(0.003, rel=1e-2), pytest.approx(0.0005, rel=1e-2))
+
+
+class HastyServer(KnownServer):
+    """Long answers take as long as short ones."""
+
+    async def ask(self, text, *, num_output_tokens, picture=None):
+        answered = await super().ask(text, num_output_tokens=num_output_tokens, picture=picture)
+        return msgspec.structs.replace(answered, e2e_s=1.0)
+
+
+async def test_steps_that_cannot_be_timed_are_an_error_that_says_so():
+    runs = Runs(HastyServer(), 1, lambda *_: None)
+    await runs.run()
+    with pytest.raises(InvalidSettingError, match="No step could be timed"):
+        profile_of(runs, "test")
 
 
 class ShortServer(KnownServer):
@@ -145,14 +181,22 @@ def read(*lines):
     return reading.answered()
 
 
-def test_a_streamed_answer_is_timed_from_its_first_text_to_its_last():
+def test_a_streamed_answer_is_timed_to_its_first_text_and_to_its_end():
     end = msgspec.json.encode({"choices": [], "chiasm": {"receipt": receipt(4, 1, 3, None)}})
     text = b'data: {"choices": [{"delta": {"content": "a"}}]}\n'
     found = read(
         b'data: {"choices": [{"delta": {"role": "assistant"}}]}', b"\n", text, text, b"data: " + end, b"data: [DONE]"
     )
-    assert (found.ttft_s, found.decode_s, found.step_s) == (2.5, 1.0, 0.5)
+    assert (found.ttft_s, found.e2e_s) == (2.5, 5.5)
     assert read(b"data: " + end).ttft_s == pytest.approx(found.receipt.ttft_s)  # no text
+
+
+def test_steps_are_told_apart_from_their_context():
+    points = [(n, 100 * n, 0.001 + 0.0002 * n + 1e-6 * 100 * n) for n in (1, 2, 4)] + [(1, 900, 0.0021)]
+    found = fitted_steps(points)
+    assert (found.cost.fixed_s, found.cost.per_unit_s) == (pytest.approx(0.001), pytest.approx(0.0002))
+    assert found.context_s == pytest.approx(1e-6)
+    assert fitted_steps([(1, 100, 0.002)]).cost.fixed_s == pytest.approx(0.002)
 
 
 def test_what_is_no_receipt_is_said():

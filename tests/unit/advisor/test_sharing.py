@@ -8,11 +8,12 @@ import sys
 import pytest
 
 from chiasm.advisor.profile import processes
-from chiasm.advisor.profile.sharing import CoreUse, worker_of
+from chiasm.advisor.profile.sharing import CoreUse, Marginal, with_contention, worker_of
 from chiasm.bench.target import parse_target
 from chiasm.observability.receipt import Attempt, Receipt, Route
+from chiasm.simulator.calibration import Calibration, Cost
 
-REQUEST_CPU_S, PREFILL_CORES, ENCODE_CORES = 0.004, 1.5, 2.0
+REQUEST_CPU_S, PREFILL_CORES, ENCODE_CORES, CONTEXT_S = 0.004, 1.5, 2.0, 1e-7
 
 
 class Known:
@@ -43,17 +44,16 @@ def used(monkeypatch, *, num_cores=4, step_cpu_s=lambda count: 0.0005 + 0.0002 *
         use.text(prefill_s, REQUEST_CPU_S + PREFILL_CORES * prefill_s)
     for work_s in (0.01, 0.05, 0.1):
         use.picture(work_s, 0.01, REQUEST_CPU_S + PREFILL_CORES * 0.01 + ENCODE_CORES * work_s)
-    for count, workers in ((1, 1), (4, 1), (2, 2)):
-        each = count // workers
-        cpu_s = workers * 47 * step_cpu_s(each) + count * (REQUEST_CPU_S + PREFILL_CORES * 0.002)
-        names = [f"w{number % workers}" for number in range(count)]
+    for running, workers in ((1, 1), (4, 1), (1, 2)):
+        names = frozenset(f"w{number}" for number in range(workers))
         seconds = 0.0008 * (slower if workers == 2 else 1.0)
-        use.answers([receipt(name) for name in names], [seconds] * count, cpu_s)
+        cpu_s = step_cpu_s(running) + CONTEXT_S * 100 * running
+        use.step(Marginal(workers=names, running=running, context=100 * running, seconds=seconds, cpu_s=cpu_s))
     return use
 
 
 def test_cores_in_use_are_found_by_stage(monkeypatch):
-    found = used(monkeypatch).sharing(request_s=0.008)
+    found = used(monkeypatch).sharing(request_s=0.008, context_s=CONTEXT_S)
     assert found.num_cores == 4
     assert found.request == pytest.approx(REQUEST_CPU_S / 0.008)
     assert found.prefill == pytest.approx(PREFILL_CORES)
@@ -64,14 +64,31 @@ def test_cores_in_use_are_found_by_stage(monkeypatch):
 
 def test_two_workers_that_slow_each_other_down_beyond_their_shares_show_it(monkeypatch):
     assert used(monkeypatch).sharing(0.008).contention == 0.0
-    use = used(monkeypatch, num_cores=2, step_cpu_s=lambda count: 0.0008 * count, slower=1.3)
+    use = used(monkeypatch, num_cores=2, step_cpu_s=lambda count: 0.0008 * count - CONTEXT_S * 100, slower=1.3)
     assert use.contention == pytest.approx([0.3])
     assert use.sharing(0.008).contention == pytest.approx(0.3)
 
 
 def test_what_sharing_the_cores_explains_is_no_contention(monkeypatch):
-    use = used(monkeypatch, num_cores=2, step_cpu_s=lambda count: 0.0016 * count, slower=2.0)
+    use = used(monkeypatch, num_cores=2, step_cpu_s=lambda count: 0.0012 * count - CONTEXT_S * 100, slower=1.5)
     assert use.contention == pytest.approx([0.0], abs=1e-6)
+
+
+def test_contention_that_a_step_alone_has_in_it_is_not_counted_twice(monkeypatch):
+    """True steps take 0.8 ms and keep 1.5 of 2 cores busy; all cores busy slow work down by 40 %."""
+    alone_s, pair_s = 0.0008 * 1.2, 0.0008 * 1.5 * 1.4
+    monkeypatch.setattr("chiasm.advisor.profile.sharing.num_cores", lambda: 2)
+    use = CoreUse(Known())
+    use.text(0.002, REQUEST_CPU_S)
+    for workers, seconds in (({"w0"}, alone_s), ({"w0", "w1"}, pair_s)):
+        use.step(Marginal(workers=frozenset(workers), running=1, context=0, seconds=seconds, cpu_s=1.5 * alone_s))
+    assert use.contention == pytest.approx([0.4])
+    seen = Calibration(step=Cost(fixed_s=alone_s), sharing=use.sharing(REQUEST_CPU_S))
+    costs = with_contention(seen, 0.4)
+    assert costs.step_s(1) == pytest.approx(0.0008)
+    for count, seconds in ((1, alone_s), (2, pair_s)):
+        cores = count * costs.step_cores(1, costs.step_s(1))
+        assert costs.step_s(1) * costs.sharing.slowdown_at(cores) == pytest.approx(seconds)
 
 
 @pytest.mark.parametrize("num_cores", [1, 4])

@@ -35,16 +35,11 @@ _CHUNKS = msgspec.json.Decoder(_Chunk)
 
 
 class Answered(msgspec.Struct, frozen=True, kw_only=True):
-    """A receipt, and what the client saw: seconds to the first text, and from there to the last."""
+    """A receipt, and what the client saw: seconds to the first text, and to the end of the answer."""
 
     receipt: Receipt
     ttft_s: float
-    decode_s: float
-
-    @property
-    def step_s(self) -> float:
-        """For each token after the first."""
-        return self.decode_s / max(self.receipt.num_output_tokens - 1, 1)
+    e2e_s: float
 
 
 class Asking:
@@ -76,11 +71,12 @@ class Reading:
     def __init__(self, started_s: float) -> None:
         self._started_s = started_s
         self._first_s: float | None = None
-        self._last_s = started_s
+        self._now_s = started_s
         self._receipt: Receipt | None = None
 
     def line(self, line: bytes, now_s: float) -> None:
         """One line of it, and when it came. Raises what an error in the stream says."""
+        self._now_s = now_s
         data = line.removeprefix(b"data:").strip()
         if not line.startswith(b"data:") or data == b"[DONE]":
             return
@@ -92,7 +88,6 @@ class Reading:
             raise chunk.error.as_raised()
         if any(one.delta is not None and one.delta.content for one in chunk.choices):
             self._first_s = now_s if self._first_s is None else self._first_s
-            self._last_s = now_s
         if chunk.chiasm is not None and chunk.chiasm.receipt is not None:
             self._receipt = chunk.chiasm.receipt
 
@@ -107,7 +102,7 @@ class Reading:
         return Answered(
             receipt=self._receipt,
             ttft_s=first_s - self._started_s,
-            decode_s=self._last_s - first_s if self._last_s > first_s else self._receipt.decode_s,
+            e2e_s=self._now_s - self._started_s,
         )
 
 

@@ -14,6 +14,8 @@ from chiasm.simulator.calibration import Cost
 Column = npt.NDArray[np.float64]
 Point = tuple[float, float]
 """Units, and seconds."""
+StepPoint = tuple[float, float, float]
+"""Answers that run, tokens of context of all of them, and seconds."""
 _HELPS = 1e-9
 """Less of squared relative errors than this is no better fit."""
 
@@ -23,12 +25,14 @@ class Fit(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         quadratic_s: For each squared unit, besides the cost.
+        context_s: Of steps, for each token of context.
     """
 
     cost: Cost
     num_points: int
     error: float
     quadratic_s: float = 0.0
+    context_s: float = 0.0
 
 
 def fitted(points: Sequence[Point]) -> Fit:
@@ -50,26 +54,40 @@ def curved(points: Sequence[Point], units_at_once: float = float("inf")) -> Fit:
     """
     x, y = _medians(points)
     columns = np.stack([np.array([ceil(units / units_at_once) or 1 for units in x]), x, x * x], axis=1)
+    (fixed_s, per_unit_s, quadratic_s), error = _nonnegative(columns, y)
+    cost = Cost(fixed_s=fixed_s, per_unit_s=per_unit_s)
+    return Fit(cost=cost, num_points=len(points), error=error, quadratic_s=quadratic_s)
+
+
+def fitted_steps(points: Sequence[StepPoint]) -> Fit:
+    """What steps cost by the answers that run and by their context, told apart; each part is nothing or more."""
+    repeated: dict[tuple[float, float], list[float]] = {}
+    for running, context, seconds in points:
+        repeated.setdefault((running, context), []).append(seconds)
+    units = np.array(list(repeated), dtype=np.float64)
+    y = np.array([median(values) for values in repeated.values()], dtype=np.float64)
+    (fixed_s, per_unit_s, context_s), error = _nonnegative(np.column_stack([np.ones(len(y)), units]), y)
+    cost = Cost(fixed_s=fixed_s, per_unit_s=per_unit_s)
+    return Fit(cost=cost, num_points=len(points), error=error, context_s=context_s)
+
+
+def _nonnegative(columns: Column, y: Column) -> tuple[tuple[float, float, float], float]:
+    """What each of three columns counts for, and the mean relative distance; by the squares of relative errors."""
     shares = columns / np.maximum(y, 1e-9)[:, None]
     best, least = np.zeros(3), float("inf")
     for count in range(1, 4):
         for chosen in combinations(range(3), count):
-            if count > len(x):
+            if count > len(y):
                 continue
             found = np.zeros(3)
-            found[list(chosen)], *_ = np.linalg.lstsq(shares[:, chosen], np.ones(len(x)), rcond=None)
+            found[list(chosen)], *_ = np.linalg.lstsq(shares[:, chosen], np.ones(len(y)), rcond=None)
             missed = float(((shares @ found - 1.0) ** 2).sum())
             if (found >= 0).all() and missed < least - _HELPS:
                 best, least = found, missed
     predicted = columns @ best
     errors = np.abs(y - predicted) / np.maximum(predicted, 1e-12)
-    fixed_s, per_unit_s, quadratic_s = map(float, best)
-    return Fit(
-        cost=Cost(fixed_s=fixed_s, per_unit_s=per_unit_s),
-        num_points=len(points),
-        error=float(errors.mean()),
-        quadratic_s=quadratic_s,
-    )
+    first, second, third = map(float, best)
+    return (first, second, third), float(errors.mean())
 
 
 def _medians(points: Sequence[Point]) -> tuple[Column, Column]:

@@ -2,18 +2,18 @@
 
 import asyncio
 import random
-from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from secrets import token_hex
 from statistics import median
 
 import msgspec
 
 from chiasm.advisor.profile.asking import Answered, Asking
-from chiasm.advisor.profile.fitting import Fit, Point, curved, fitted
+from chiasm.advisor.profile.fitting import Fit, Point, curved, fitted, fitted_steps
 from chiasm.advisor.profile.interference import InterferenceRuns, Seen
 from chiasm.advisor.profile.processes import Processes
-from chiasm.advisor.profile.sharing import CoreUse, worker_of
+from chiasm.advisor.profile.sharing import CoreUse, with_contention
+from chiasm.advisor.profile.steps import NUM_QUESTIONS, StepRuns
 from chiasm.bench.workload.pictures import picture
 from chiasm.bench.workload.text import words
 from chiasm.errors import ContextLengthError, InvalidSettingError
@@ -26,9 +26,6 @@ LONG_TEXTS = (800, 1600)
 """Of prompts that take several steps; a server whose context is too short for them is not asked again."""
 SIZES = ((224, 224), (448, 448), (640, 480), (896, 672), (1120, 840))
 """Of pictures, in pixels."""
-COMPANY = (1, 2, 4, 8)
-"""Answers side by side."""
-_NUM_STEPS = 48
 _MEDIA = ("decode_media", "prepare")
 _PAUSES_S = (0.02, 0.08)
 """Between questions: a server that is asked without a pause is quicker than clients ever find it."""
@@ -61,29 +58,33 @@ class Runs:
         self._num_repeats = num_repeats
         self._on_run = on_run
         self._num_done = 0
-        self._num_all = num_repeats * (len(TEXTS) + len(LONG_TEXTS) + len(SIZES) + sum(COMPANY) + 2) + 1
+        self._num_all = num_repeats * (len(TEXTS) + len(LONG_TEXTS) + len(SIZES) + NUM_QUESTIONS + 1) + 1
         self._takes_long_texts = True
         self._interference = InterferenceRuns(asking, self._fresh)
         self._random = random.Random(token_hex(8))  # noqa: S311 - no cache may know these texts
         self.use = CoreUse(processes)
         self.points: dict[str, list[Point]] = {}
-        self._crowded_steps: list[Point] = []
+        self.steps = StepRuns(self._answer, self.use)
         self.overheads_s: list[float] = []
-        self.long_steps_s: list[Point] = []
 
     async def run(self) -> None:
-        """All of them, one after the other. Raises `InvalidSettingError` for receipts without the times of stages."""
-        await self._ask("Warming up", words(16, self._random), 2)
+        """All rounds, one after the other. Raises what `round` raises."""
         for _ in range(self._num_repeats):
-            await self._texts()
-            if "prefill" not in self.points:
-                raise InvalidSettingError(
-                    "The server's receipts do not say how long prompts took",
-                    hint="Its engine reports no times; profile a server with Chiasm's own engine",
-                )
-            await self._pictures()
-            await self._answers()
-            await self._company()
+            await self.round()
+
+    async def round(self) -> None:
+        """Each size once. Raises `InvalidSettingError` for receipts without the times of stages."""
+        if not self._num_done:
+            await self._ask("Warming up", words(16, self._random), 2)
+        await self._texts()
+        if "prefill" not in self.points:
+            raise InvalidSettingError(
+                "The server's receipts do not say how long prompts took",
+                hint="Its engine reports no times; profile a server with Chiasm's own engine",
+            )
+        await self._pictures()
+        await self.steps.run()
+        await self._company()
 
     @property
     def beside(self) -> Seen:
@@ -134,31 +135,8 @@ class Runs:
         await asyncio.sleep(_PAUSES_S[0])
         return answered, self.use.cpu_s() - before_s
 
-    async def _answers(self) -> None:
-        for company in COMPANY:
-            texts = [self._fresh(8) for _ in range(company)]
-            before_s = self.use.cpu_s()
-            found = await asyncio.gather(*(self._ask("Answers", text, _NUM_STEPS) for text in texts))
-            receipts, steps_s = [one.receipt for one in found], [one.step_s for one in found]
-            self.use.answers(receipts, steps_s, self.use.cpu_s() - before_s)
-            counts = Counter(map(worker_of, receipts))
-            points = [(counts[worker_of(one.receipt)], one.step_s) for one in found]
-            for count in set(counts.values()):
-                point = (count, median(seconds for each, seconds in points if each == count))
-                (self.points.setdefault("step", []) if len(counts) == 1 else self._crowded_steps).append(point)
-        answered = await self._ask("Answers", self._fresh(TEXTS[-1]), _NUM_STEPS)
-        self.long_steps_s.append((answered.receipt.num_prompt_tokens, answered.step_s))
-
-    @property
-    def all_points(self) -> dict[str, list[Point]]:
-        """Also steps of several answers on a server that spreads them over workers, less what these took from each
-        other.
-        """
-        steps, beside = self.points["step"], [seconds for count, seconds in self._crowded_steps if count == 1]
-        if len({count for count, _ in steps}) > 1 or not beside:
-            return self.points
-        slower = max(median(beside) / median(seconds for _, seconds in steps), 1.0)
-        return self.points | {"step": [*steps, *((count, seconds / slower) for count, seconds in self._crowded_steps)]}
+    async def _answer(self, num_words: int, num_tokens: int) -> Answered:
+        return await self._ask("Answers", self._fresh(num_words), num_tokens)
 
     async def _company(self) -> None:
         self._on_run("Interference", self._num_done, self._num_all)
@@ -182,34 +160,39 @@ class Runs:
 
 def profile_of(runs: Runs, source: str, **limits: int) -> Profile:
     """What the points come to. `limits` are fields of the calibration that no run can tell."""
-    points = runs.all_points
+    points = runs.points
     fits = {stage: fitted(found) for stage, found in points.items() if stage not in _CURVED}
-    fits |= {"prefill": curved(points["prefill"], Calibration().max_step_tokens)}
+    fits |= {"prefill": curved(points["prefill"], Calibration().max_step_tokens), "step": _fitted_steps(runs)}
     fits |= {stage: curved(points[stage]) for stage in ("encode",) if stage in points}
     costs = {stage: fit.cost for stage, fit in fits.items()}
-    request_s = median(runs.overheads_s)
+    request_s, context_s = median(runs.overheads_s), fits["step"].context_s
     calibration = msgspec.structs.replace(
         Calibration(
             source=source,
             request=Cost(fixed_s=request_s),
             prefill_quadratic_s=fits["prefill"].quadratic_s,
             encode_quadratic_s=fits["encode"].quadratic_s if "encode" in fits else 0.0,
-            context_s=_context_s(costs["step"], runs.long_steps_s, points["prefill"]),
+            context_s=context_s,
             interference=runs.beside.interference,
             encode_parts=runs.beside.encode_parts,
             prefill_ahead=True,
-            sharing=runs.use.sharing(request_s),
+            sharing=runs.use.sharing(request_s, context_s),
         ),
         **costs,
         **limits,
     )
+    if calibration.sharing is not None:
+        calibration = with_contention(calibration, calibration.sharing.contention)
     return Profile(
         calibration=calibration, fits=fits | runs.use.fits, beside=runs.beside, contention=runs.use.contention
     )
 
 
-def _context_s(step: Cost, long_steps_s: Sequence[Point], prefills: Sequence[Point]) -> float:
-    """What each token of context adds to a step: that of a long prompt over that of a short one."""
-    short = min(units for units, _ in prefills)
-    slopes = [(seconds - step.at(1)) / (units - short) for units, seconds in long_steps_s if units > short]
-    return max(median(slopes), 0.0) if slopes else 0.0
+def _fitted_steps(runs: Runs) -> Fit:
+    """Raises `InvalidSettingError` where no two lengths of answers could be compared."""
+    if not runs.steps.points:
+        raise InvalidSettingError(
+            "No step could be timed: longer answers did not take longer than short ones",
+            hint="Profile the server when its machine has nothing else to do",
+        )
+    return fitted_steps(runs.steps.points)

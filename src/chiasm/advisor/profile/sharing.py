@@ -4,14 +4,15 @@ CPU seconds are counted over all of them: gateway, workers and this client, whic
 on two workers at once, their steps are set against the same steps alone.
 """
 
-from collections import Counter
-from collections.abc import Sequence
+from dataclasses import dataclass
 from statistics import median
+
+import msgspec
 
 from chiasm.advisor.profile.fitting import Fit, Point, fitted
 from chiasm.advisor.profile.processes import Processes, num_cores
 from chiasm.observability.receipt import Receipt
-from chiasm.simulator.calibration import Cost, Sharing
+from chiasm.simulator.calibration import Calibration, Cost, Sharing
 
 _MAX_CONTENTION = 1.0
 _LEAST_BUSY = 0.25
@@ -24,6 +25,17 @@ def worker_of(receipt: Receipt) -> str:
     return next((one.worker for one in reversed(passed) if one.outcome == "ok" and one.stage != "encode"), "")
 
 
+@dataclass(frozen=True, kw_only=True)
+class Marginal:
+    """One more step of each of some workers at once: answers that run on each, their context, seconds, CPU seconds."""
+
+    workers: frozenset[str]
+    running: int
+    context: float
+    seconds: float
+    cpu_s: float
+
+
 class CoreUse:
     """Collects CPU seconds by what they were for. Does nothing where the server's processes are not to be seen."""
 
@@ -32,8 +44,7 @@ class CoreUse:
         self._workers: set[str] = set()
         self._texts: list[Point] = []  # seconds of the prompt, CPU seconds
         self._pictures: list[tuple[float, float, float]] = []  # of media and encoding, of the prompt, CPU seconds
-        self._steps: list[Point] = []  # answers beside each other on one worker, CPU seconds of a step
-        self._pairs: list[Point] = []  # one answer on each of so many workers, seconds of a step
+        self._steps: list[Marginal] = []
 
     def cpu_s(self) -> float:
         """Used so far; 0 where it is not to be seen."""
@@ -47,36 +58,39 @@ class CoreUse:
         """A question about a picture did."""
         self._pictures.append((work_s, prefill_s, cpu_s))
 
-    def answers(self, receipts: Sequence[Receipt], step_s: Sequence[float], cpu_s: float) -> None:
-        """Answers beside each other did, in all."""
-        counts = Counter(map(worker_of, receipts))
-        self._workers |= counts.keys() - {""}
-        num_steps = max(median(one.num_output_tokens for one in receipts) - 1, 1)
-        each = len(receipts) / len(counts)
-        before_s = len(receipts) * (self._request_cpu().fixed_s + self._prefill_cpu_s(receipts) / len(receipts))
-        self._steps.append((each, max(cpu_s - before_s, 0.0) / num_steps / len(counts)))
-        if each == 1:
-            self._pairs.append((len(counts), median(step_s)))
+    def step(self, one: Marginal) -> None:
+        """A step took this much."""
+        self._workers |= one.workers - {""}
+        self._steps.append(one)
 
     @property
     def contention(self) -> tuple[float, ...]:
-        """What steps took longer on several workers at once than sharing the cores explains, by run; may be none."""
-        alone = [seconds for count, seconds in self._pairs if count == 1]
-        if not alone or not self._is_seen or median(alone) <= 0:
+        """What steps took longer on several workers at once than sharing the cores explains, by run; may be none.
+
+        The same steps alone have some of it in them already, as far as they keep more than one core busy.
+        """
+        single = [one for one in self._steps if one.running == 1]
+        alone = [one for one in single if len(one.workers) == 1]
+        if not alone or not self._is_seen:
             return ()
-        alone_s, step_cpu = median(alone), fitted(self._steps).cost
-        plain = Sharing(num_cores=num_cores())
+        alone_s, cpu_s = median(one.seconds for one in alone), median(one.cpu_s for one in alone)
+        plain, one_busy = Sharing(num_cores=num_cores()), cpu_s / alone_s
         found = []
-        for count, seconds in self._pairs:
-            if count > 1:
-                cores = count * step_cpu.at(1) / alone_s
-                busy = (min(cores, plain.num_cores) - 1.0) / max(plain.num_cores - 1.0, 1e-9)
-                if busy >= _LEAST_BUSY:
-                    found.append((seconds / alone_s / plain.slowdown_at(cores) - 1.0) / busy)
+        for one in single:
+            cores = len(one.workers) * one_busy
+            slower = one.seconds / alone_s * plain.slowdown_at(one_busy) / plain.slowdown_at(cores)
+            more_busy = plain.busy_share(cores) - slower * plain.busy_share(one_busy)
+            if len(one.workers) > 1 and more_busy >= _LEAST_BUSY:
+                found.append((slower - 1.0) / more_busy)
         return tuple(found)
 
-    def sharing(self, request_s: float) -> Sharing | None:
-        """What it comes to; None where nothing was seen. `request_s` is how long a request takes besides its stages."""
+    def sharing(self, request_s: float, context_s: float = 0.0) -> Sharing | None:
+        """What it comes to; None where nothing was seen.
+
+        Args:
+            request_s: How long a request takes besides its stages.
+            context_s: Of a step, for each token of context: keeps one core busy, and is no part of `step_cpu`.
+        """
         if self._processes is None or not self._is_seen:
             return None
         request, cores = self._request_cpu(), float(num_cores())
@@ -87,7 +101,7 @@ class CoreUse:
             request=min(request.fixed_s / request_s, cores) if request_s > 0 else 1.0,
             encode=self._encode_cores(cores),
             prefill=_within(request.per_unit_s, cores),
-            step_cpu=fitted(self._steps).cost,
+            step_cpu=self._step_cpu(context_s).cost,
             contention=min(max(median(contention), 0.0), _MAX_CONTENTION) if contention else 0.0,
         )
 
@@ -96,7 +110,7 @@ class CoreUse:
         """Of the lines behind it."""
         if not self._is_seen:
             return {}
-        return {"CPU of text by prompt": fitted(self._texts), "CPU of a step": fitted(self._steps)}
+        return {"CPU of text by prompt": fitted(self._texts), "CPU of a step": self._step_cpu(0.0)}
 
     @property
     def _is_seen(self) -> bool:
@@ -108,11 +122,8 @@ class CoreUse:
     def _request_cpu(self) -> Cost:
         return fitted(self._texts).cost if self._texts else Cost()
 
-    def _prefill_cpu_s(self, receipts: Sequence[Receipt]) -> float:
-        """Of prompts as short as the shortest that were asked alone."""
-        if not self._texts:
-            return 0.0
-        return self._request_cpu().per_unit_s * min(seconds for seconds, _ in self._texts) * len(receipts)
+    def _step_cpu(self, context_s: float) -> Fit:
+        return fitted([(one.running, max(one.cpu_s - context_s * one.context, 1e-9)) for one in self._steps])
 
     def _encode_cores(self, cores: float) -> float:
         if not self._pictures:
@@ -128,3 +139,30 @@ class CoreUse:
 def _within(seen: float, cores: float) -> float:
     """Arithmetic keeps at least half a core busy, and no more than there are: what is seen beyond is noise."""
     return min(max(seen, 0.5), cores)
+
+
+def with_contention(costs: Calibration, contention: float) -> Calibration:
+    """The same costs beside this contention: what each was measured with of it is taken out of them, not counted twice.
+
+    A step keeps its engine, the gateway and the client busy at once, more than one core; prompts and encoding hardly.
+    """
+    if costs.sharing is None:
+        return costs
+    sharing = msgspec.structs.replace(costs.sharing, contention=contention)
+    of_steps = costs.step_cores(1, costs.step_s(1))
+
+    def tax(cores: float) -> float:
+        return 1.0 + contention * sharing.busy_share(cores)
+
+    def less(cost: Cost, cores: float) -> Cost:
+        return Cost(fixed_s=cost.fixed_s / tax(cores), per_unit_s=cost.per_unit_s / tax(cores))
+
+    return msgspec.structs.replace(
+        costs,
+        sharing=msgspec.structs.replace(sharing, step_cpu=less(sharing.step_cpu, of_steps)),
+        request=less(costs.request, sharing.request),
+        step=less(costs.step, of_steps),
+        context_s=costs.context_s / tax(of_steps),
+        prefill=less(costs.prefill, sharing.prefill),
+        encode=less(costs.encode, sharing.encode),
+    )
