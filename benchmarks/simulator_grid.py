@@ -8,11 +8,13 @@ command; the first one needs a machine that has nothing else to do:
     python -m benchmarks simulator_grid runs.jsonl --calibration costs.json
 
 The first runs micro-measurements alone (`simulator_grid_calibration`). The second predicts what `chiasm bench grid` has
-left in `runs.jsonl`: requests come in the simulation at the times at which they came.
+left in `runs.jsonl`: requests come in the simulation at the times at which they came. A calibration on a machine that
+was not quiet is written, and ends with what was wrong and exit status 1.
 """
 
 import argparse
 import json
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -197,13 +199,14 @@ def fleets_of(spec: GridSpec, changed: Sequence[str]) -> dict[str, Cluster]:
     return {name: on_one_host(fleet_named(named[name])) for name in spec.names if name in named}
 
 
-def calibrate(spec: GridSpec, path: Path, num_repeats: int) -> None:
-    """Measure, and write the calibration and beside it how well it fits."""
-    profiles = measure(spec, num_repeats)
-    save_calibration(combined(profiles), path)
-    details = msgspec.json.format(msgspec.json.encode({"machine": describe(), "profiles": profiles}))
-    path.with_suffix(".profiles.json").write_bytes(details + b"\n")
+def calibrate(spec: GridSpec, path: Path, num_rounds: int) -> list[str]:
+    """Measure, and write the calibration and beside it how well it fits; returns why not to rely on it, if at all."""
+    found = measure(spec, num_rounds)
+    save_calibration(combined(found.profiles), path)
+    notes = {"machine": describe(), "not_quiet": found.complaints, "looks": found.looks, "profiles": found.profiles}
+    path.with_suffix(".profiles.json").write_bytes(msgspec.json.format(msgspec.json.encode(notes)) + b"\n")
     print(f"Written to {path}")
+    return found.complaints
 
 
 def hold(spec: GridSpec, runs: Sequence[Run], costs: Calibration, changed: Sequence[str]) -> dict[str, Any]:
@@ -228,7 +231,7 @@ def main(arguments: list[str]) -> None:
     costs = parser.add_mutually_exclusive_group(required=True)
     costs.add_argument("--calibrate", type=Path, help="start the grid's servers, measure, and write a calibration here")
     costs.add_argument("--calibration", type=Path, help="one that was written so, or by `chiasm profile`")
-    parser.add_argument("--repeats", type=int, default=5, help="times that each size is asked, to calibrate")
+    parser.add_argument("--repeats", type=int, default=5, help="rounds over all servers, to calibrate")
     parser.add_argument("--fleet", action="append", default=[], help="NAME=FLEET of a topology, as in e-pd=e-pd:1,2")
     parser.add_argument("--output", type=Path, help="write the comparison as JSON")
     options = parser.parse_args(arguments)
@@ -236,7 +239,9 @@ def main(arguments: list[str]) -> None:
         parser.error("without a grid's runs, --grid and --calibrate are needed")
     spec, runs = (read_grid(options.grid), []) if options.runs is None else read_runs(options.runs)
     if options.calibrate is not None:
-        calibrate(spec, options.calibrate, options.repeats)
+        not_quiet = calibrate(spec, options.calibrate, options.repeats)
+        if not_quiet:
+            sys.exit("\n".join(["The machine was not quiet: calibrate again.", *not_quiet]))
     if runs:
         found = hold(spec, runs, load_calibration(options.calibrate or options.calibration), options.fleet)
         if options.output is not None:
