@@ -86,7 +86,7 @@ def _loads(
     if shape.is_one_host and costs.sharing is not None:
         batch = batch_of(classes, costs, shape.kv_tokens or costs.kv_tokens)
         steps = decode_s / (1.0 + resident) * costs.step_cores(batch, costs.step_s(batch))
-        yield "cores", 1, _all_cores_s(work, costs, is_apart=not shape.whole, steps_s=steps)
+        yield "cores", 1, _all_cores_s(shape, work, costs, steps_s=steps)
     if shape.whole:
         yield "media", shape.whole * costs.media_threads, work.media * (1.0 + beside.media_by_engine)
         yield "engine", shape.whole, work.encode + work.prefill + decode_s * (1.0 + beside.engine_by_media)
@@ -102,13 +102,14 @@ def _loads(
         yield "decode", shape.decodes, decode_s
 
 
-def _all_cores_s(work: StageTimes, costs: Calibration, *, is_apart: bool, steps_s: float) -> float:
+def _all_cores_s(shape: Shape, work: StageTimes, costs: Calibration, *, steps_s: float) -> float:
     """Seconds for which a request takes all cores of a host that has nothing idle, and steps so many CPU seconds."""
-    sharing = costs.sharing
+    sharing, is_apart = costs.sharing, not shape.whole
     assert sharing is not None, "asked of shared hosts only"
     found = steps_s + work.request * sharing.request + work.media * sharing.media + work.prefill * sharing.prefill
     found += work.encode * sharing.encode * (costs.encoder_factor if is_apart else 1.0)
     found += work.transfer * sharing.transfer if is_apart else 0.0
+    found += work.kv_transfer * sharing.transfer if shape.decodes else 0.0
     return found / sharing.num_cores * sharing.slowdown_at(sharing.num_cores)
 
 

@@ -17,6 +17,7 @@ class StageTimes(msgspec.Struct, frozen=True, kw_only=True):
     encode: float = 0.0
     transfer: float = 0.0
     prefill: float = 0.0
+    kv_transfer: float = 0.0
     decode: float = 0.0
 
     @property
@@ -39,6 +40,7 @@ def stage_times(kind: RequestClass, costs: Calibration) -> StageTimes:
         encode=num_new * costs.encode_s([kind.visual_tokens]),
         transfer=costs.transfer.at(num_new * kind.visual_tokens) if num_new else 0.0,
         prefill=(num_steps - 1) * costs.prefill.fixed_s + costs.prefill_s(round(num_tokens)),
+        kv_transfer=costs.kv_transfer.at(kind.text_tokens + num_visual),
         decode=(kind.output_tokens - 1) * costs.step_s(1, context),
     )
 

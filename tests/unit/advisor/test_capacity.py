@@ -87,6 +87,16 @@ def test_on_one_host_the_cores_may_bear_less_than_the_stages():
     assert together.stages["cores"] <= 1 / (work.request + work.prefill)
 
 
+def test_on_one_host_handing_over_keys_and_values_takes_its_share_of_the_cores():
+    costs = msgspec.structs.replace(COSTS, sharing=Sharing(num_cores=2))
+    free = msgspec.structs.replace(costs, kv_transfer=Cost())
+    cluster = shape_of(on_one_host(split(1, 1, 1)))
+    dear_s, free_s = (1.0 / capacity(cluster, (TEXT,), one).stages["cores"] for one in (costs, free))
+    assert dear_s - free_s == pytest.approx((0.002 + 64e-6) / 2)
+    serving = shape_of(on_one_host(disaggregated(1, 2)))
+    assert capacity(serving, (TEXT,), costs) == capacity(serving, (TEXT,), free)
+
+
 def test_on_one_host_busy_neighbours_and_slower_encoders_take_their_share_of_the_cores():
     def bears(cluster, factor=1.0, **more):
         costs = msgspec.structs.replace(COSTS, encoder_factor=factor, sharing=Sharing(num_cores=2, **more))
