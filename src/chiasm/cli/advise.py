@@ -9,29 +9,7 @@ import typer
 from chiasm.cli.files import check_folders, write_file
 from chiasm.cli.options import Json
 from chiasm.cli.printing import print_json
-from chiasm.cli.workload import (
-    CalibrationFile,
-    Images,
-    NumRequests,
-    OneHost,
-    OutputTokens,
-    Pixels,
-    Rate,
-    RepeatShare,
-    Seed,
-    SloTpot,
-    SloTtft,
-    Speed,
-    TextShare,
-    TextTokens,
-    TraceFile,
-    TrafficFile,
-    VisualTokens,
-    calibration_of,
-    objective_of,
-    trace_of,
-    traffic_of,
-)
+from chiasm.cli.workload import CalibrationFile, Described, calibration_of, describes_traffic
 
 if TYPE_CHECKING:
     from chiasm.advisor.advice import Advice
@@ -47,8 +25,10 @@ class AimName(StrEnum):
     GOODPUT = "goodput"
 
 
+@describes_traffic(requests=1000)
 def advise(  # noqa: PLR0913 - one parameter is one option
     calibration: CalibrationFile,
+    described: Described,
     devices: Annotated[int, typer.Option(min=1, max=1000, help="Devices to divide: GPUs, or cores.")] = 2,
     aim: Annotated[
         AimName | None,
@@ -58,22 +38,6 @@ def advise(  # noqa: PLR0913 - one parameter is one option
             show_default=False,
         ),
     ] = None,
-    traffic_file: TrafficFile = None,
-    trace: TraceFile = None,
-    speed: Speed = 1.0,
-    rate: Rate = 1.0,
-    images: Images = 1,
-    pixels: Pixels = 448 * 448,
-    visual_tokens: VisualTokens = 256,
-    text_tokens: TextTokens = 64,
-    output_tokens: OutputTokens = 128,
-    text_share: TextShare = 0.0,
-    repeat_share: RepeatShare = 0.0,
-    requests: NumRequests = 1000,
-    seed: Seed = 0,
-    one_host: OneHost = False,
-    slo_ttft_ms: SloTtft = None,
-    slo_tpot_ms: SloTpot = None,
     quick: Annotated[
         bool, typer.Option("--quick", help="Do not look for changes that would change the answer.")
     ] = False,
@@ -97,29 +61,15 @@ def advise(  # noqa: PLR0913 - one parameter is one option
     from chiasm.advisor.question import Question
 
     check_folders(markdown, html)
-    seen = trace_of(trace, num_pixels=pixels, visual_tokens=visual_tokens, speed=speed)
-    traffic = traffic_of(
-        seen,
-        traffic_file,
-        rate_per_s=rate,
-        num_images=images,
-        num_pixels=pixels,
-        visual_tokens=visual_tokens,
-        text_tokens=text_tokens,
-        output_tokens=output_tokens,
-        text_share=text_share,
-        repeat_share=repeat_share,
-        num_requests=requests,
-        seed=seed,
-    )
-    has_slo = slo_ttft_ms is not None or slo_tpot_ms is not None
+    seen = described.seen()
+    traffic = described.traffic(seen)
     question = Question(
         num_devices=devices,
         traffic=traffic,
         trace=seen,
-        aim=aim.value if aim is not None else ("goodput" if has_slo else "ttft"),
-        objective=objective_of(slo_ttft_ms, slo_tpot_ms),
-        is_one_host=one_host,
+        aim=aim.value if aim is not None else ("goodput" if described.has_slo else "ttft"),
+        objective=described.objective,
+        is_one_host=described.one_host,
         tries_changes=not quick,
     )
     advice = _advice(question, calibration_of(calibration))

@@ -10,29 +10,7 @@ import typer
 from chiasm.cli.files import check_folders, write_file
 from chiasm.cli.options import Json
 from chiasm.cli.printing import print_json, steps_bar
-from chiasm.cli.workload import (
-    CalibrationFile,
-    Images,
-    NumRequests,
-    OneHost,
-    OutputTokens,
-    Pixels,
-    Rate,
-    RepeatShare,
-    Seed,
-    SloTpot,
-    SloTtft,
-    Speed,
-    TextShare,
-    TextTokens,
-    TraceFile,
-    TrafficFile,
-    VisualTokens,
-    calibration_of,
-    objective_of,
-    trace_of,
-    traffic_of,
-)
+from chiasm.cli.workload import CalibrationFile, Described, calibration_of, describes_traffic
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -50,8 +28,10 @@ class PolicyName(StrEnum):
     ADAPTIVE = "adaptive"
 
 
+@describes_traffic(requests=2000)
 def simulate(  # noqa: PLR0913 - one parameter is one option
     calibration: CalibrationFile,
+    described: Described,
     fleet: Annotated[
         list[str] | None,
         typer.Option(
@@ -63,22 +43,6 @@ def simulate(  # noqa: PLR0913 - one parameter is one option
     policy: Annotated[
         PolicyName, typer.Option(help="How a worker is chosen, as in routing.policy.")
     ] = PolicyName.ADAPTIVE,
-    traffic_file: TrafficFile = None,
-    trace: TraceFile = None,
-    speed: Speed = 1.0,
-    rate: Rate = 1.0,
-    images: Images = 1,
-    pixels: Pixels = 448 * 448,
-    visual_tokens: VisualTokens = 256,
-    text_tokens: TextTokens = 64,
-    output_tokens: OutputTokens = 128,
-    text_share: TextShare = 0.0,
-    repeat_share: RepeatShare = 0.0,
-    requests: NumRequests = 2000,
-    seed: Seed = 0,
-    one_host: OneHost = False,
-    slo_ttft_ms: SloTtft = None,
-    slo_tpot_ms: SloTpot = None,
     mean_up: Annotated[
         float, typer.Option("--mean-up-s", min=0, help="Each worker dies after so long, on average; 0: none dies.")
     ] = 0.0,
@@ -121,24 +85,11 @@ def simulate(  # noqa: PLR0913 - one parameter is one option
     logging.getLogger("chiasm.routing").setLevel(logging.ERROR)  # that simulated workers die is no warning
     check_folders(timeline, html, markdown)
     costs = calibration_of(calibration)
-    seen = trace_of(trace, num_pixels=pixels, visual_tokens=visual_tokens, speed=speed)
-    traffic = traffic_of(
-        seen,
-        traffic_file,
-        rate_per_s=rate,
-        num_images=images,
-        num_pixels=pixels,
-        visual_tokens=visual_tokens,
-        text_tokens=text_tokens,
-        output_tokens=output_tokens,
-        text_share=text_share,
-        repeat_share=repeat_share,
-        num_requests=requests,
-        seed=seed,
-    )
-    objective = objective_of(slo_ttft_ms, slo_tpot_ms)
+    seen = described.seen()
+    traffic = described.traffic(seen)
+    objective = described.objective
     named = [fleet_named(one) for one in fleet or ("agg:2", "auto:2", "e-pd:1,1")]
-    clusters = [on_one_host(one) for one in named] if one_host else named
+    clusters = [on_one_host(one) for one in named] if described.one_host else named
     picture = Timeline() if timeline is not None else None
     found = compare(
         clusters,
@@ -146,7 +97,7 @@ def simulate(  # noqa: PLR0913 - one parameter is one option
         costs,
         policy=policy.value,
         requests=seen.requests if seen is not None else None,
-        changes=_changes(mean_up, mean_down, max_encoders, queue_target_ms, seed),
+        changes=_changes(mean_up, mean_down, max_encoders, queue_target_ms, described.seed),
         objective=objective,
         on_span=lambda cluster: picture.see if picture is not None and cluster is clusters[-1] else None,
     )

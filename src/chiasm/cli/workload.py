@@ -1,5 +1,9 @@
 """Options that describe traffic, for commands that think about it instead of sending it."""
 
+from collections.abc import Callable
+from dataclasses import dataclass, fields, replace
+from functools import wraps
+from inspect import Parameter, signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -52,43 +56,115 @@ SloTpot = Annotated[
 ]
 
 
-def traffic_of(seen: "Trace | None", file: Path | None, **options: Any) -> "Traffic":
-    """Traffic that is like a trace, or else as a file describes it, or else as the options do."""
-    import msgspec
+@dataclass(frozen=True, kw_only=True)
+class Described:
+    """The options, as given. A command gets all of them as one parameter by `describes_traffic`."""
 
-    from chiasm.errors import InvalidSettingError
-    from chiasm.simulator.traffic import Traffic
+    traffic_file: TrafficFile = None
+    trace: TraceFile = None
+    speed: Speed = 1.0
+    rate: Rate = 1.0
+    images: Images = 1
+    pixels: Pixels = 448 * 448
+    visual_tokens: VisualTokens = 256
+    text_tokens: TextTokens = 64
+    output_tokens: OutputTokens = 128
+    text_share: TextShare = 0.0
+    repeat_share: RepeatShare = 0.0
+    requests: NumRequests = 1000
+    seed: Seed = 0
+    one_host: OneHost = False
+    slo_ttft_ms: SloTtft = None
+    slo_tpot_ms: SloTpot = None
 
-    if seen is not None:
-        return seen.likeness
-    if file is None:
-        shared = {name: options[name] for name in ("rate_per_s", "num_requests", "seed")}
-        return Traffic(classes=_classes(**{name: options[name] for name in options if name not in shared}), **shared)
-    try:
-        return msgspec.json.decode(file.read_bytes(), type=Traffic)
-    except (OSError, msgspec.MsgspecError) as error:
-        raise InvalidSettingError(f"{file.name} does not describe traffic: {error}") from error
+    @property
+    def has_slo(self) -> bool:
+        """Whether anything is demanded."""
+        return self.slo_ttft_ms is not None or self.slo_tpot_ms is not None
+
+    @property
+    def objective(self) -> "Objective":
+        """What a request has to meet, as far as it is demanded."""
+        from chiasm.simulator.summary import Objective
+
+        infinite = float("inf")
+        return Objective(
+            ttft_s=infinite if self.slo_ttft_ms is None else self.slo_ttft_ms / 1e3,
+            tpot_s=infinite if self.slo_tpot_ms is None else self.slo_tpot_ms / 1e3,
+        )
+
+    def seen(self) -> "Trace | None":
+        """Read the trace, if there is one."""
+        from chiasm.simulator.traces.lines import TracePicture
+        from chiasm.simulator.traces.trace import read_trace
+
+        if self.trace is None:
+            return None
+        usual = TracePicture(pixels=self.pixels, tokens=self.visual_tokens)
+        return read_trace(self.trace, usual, speed=self.speed)
+
+    def traffic(self, seen: "Trace | None") -> "Traffic":
+        """Traffic that is like a trace, or else as a file describes it, or else as the options do."""
+        import msgspec
+
+        from chiasm.errors import InvalidSettingError
+        from chiasm.simulator.traffic import Traffic
+
+        if seen is not None:
+            return seen.likeness
+        if self.traffic_file is None:
+            return Traffic(classes=self._classes(), rate_per_s=self.rate, num_requests=self.requests, seed=self.seed)
+        try:
+            return msgspec.json.decode(self.traffic_file.read_bytes(), type=Traffic)
+        except (OSError, msgspec.MsgspecError) as error:
+            raise InvalidSettingError(f"{self.traffic_file.name} does not describe traffic: {error}") from error
+
+    def _classes(self) -> "tuple[RequestClass, ...]":
+        from chiasm.simulator.traffic import RequestClass
+
+        text = RequestClass(
+            name="text",
+            share=self.text_share or 1.0,
+            text_tokens=self.text_tokens,
+            output_tokens=self.output_tokens,
+        )
+        if self.images == 0 or self.text_share == 1.0:
+            return (text,)
+        images = RequestClass(
+            name="images",
+            share=1.0 - self.text_share,
+            num_images=self.images,
+            num_pixels=self.pixels,
+            visual_tokens=self.visual_tokens,
+            text_tokens=self.text_tokens,
+            output_tokens=self.output_tokens,
+            repeat_share=self.repeat_share,
+        )
+        return (images, text) if self.text_share else (images,)
 
 
-def _classes(*, text_share: float, num_images: int, **options: Any) -> "tuple[RequestClass, ...]":
-    from chiasm.simulator.traffic import RequestClass
+def describes_traffic(**defaults: Any) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a command all options of `Described` in the place of its parameter `described`, with other defaults."""
+    usual = replace(Described(), **defaults)
+    mine = {
+        one.name: Parameter(one.name, Parameter.KEYWORD_ONLY, default=getattr(usual, one.name), annotation=one.type)
+        for one in fields(Described)
+    }
 
-    common = {name: options[name] for name in ("text_tokens", "output_tokens")}
-    text = RequestClass(name="text", share=text_share or 1.0, **common)
-    if num_images == 0 or text_share == 1.0:
-        return (text,)
-    images = RequestClass(name="images", share=1.0 - text_share, num_images=num_images, **options)
-    return (images, text) if text_share else (images,)
+    def given(command: Callable[..., None]) -> Callable[..., None]:
+        @wraps(command)
+        def with_options(**options: Any) -> None:
+            described = Described(**{name: options.pop(name) for name in mine})
+            command(described=described, **options)
 
+        seen = signature(command)
+        own = [one.replace(kind=Parameter.KEYWORD_ONLY) for one in seen.parameters.values()]
+        shown = [one for each in own for one in (mine.values() if each.name == "described" else [each])]
+        with_options.__dict__["__signature__"] = seen.replace(parameters=shown)
+        with_options.__annotations__ = {one.name: one.annotation for one in shown} | {"return": None}
+        return with_options
 
-def trace_of(file: Path | None, *, num_pixels: int, visual_tokens: int, speed: float) -> "Trace | None":
-    """The trace that an option names, if it does."""
-    from chiasm.simulator.traces.lines import TracePicture
-    from chiasm.simulator.traces.trace import read_trace
-
-    if file is None:
-        return None
-    return read_trace(file, TracePicture(pixels=num_pixels, tokens=visual_tokens), speed=speed)
+    return given
 
 
 def calibration_of(path: Path) -> "Calibration":
@@ -96,13 +172,3 @@ def calibration_of(path: Path) -> "Calibration":
     from chiasm.simulator.calibration import load_calibration
 
     return load_calibration(path)
-
-
-def objective_of(ttft_ms: float | None, tpot_ms: float | None) -> "Objective":
-    """What a request has to meet, as far as it is demanded."""
-    from chiasm.simulator.summary import Objective
-
-    infinite = float("inf")
-    return Objective(
-        ttft_s=infinite if ttft_ms is None else ttft_ms / 1e3, tpot_s=infinite if tpot_ms is None else tpot_ms / 1e3
-    )
