@@ -6,6 +6,7 @@ from chiasm.errors import InvalidSettingError
 from chiasm.simulator.calibration import Calibration, Cost
 from chiasm.simulator.cluster import aggregated
 from chiasm.simulator.run import simulate
+from chiasm.simulator.traces import reading
 from chiasm.simulator.traces.lines import TracePicture
 from chiasm.simulator.traces.reading import MAX_LINE_BYTES, read_requests
 from chiasm.simulator.traces.trace import read_trace
@@ -128,3 +129,20 @@ def test_blocks_that_came_before_are_not_computed_again(tmp_path):
     costs = Calibration(prefill=Cost(per_unit_s=0.001), step=Cost(fixed_s=0.001), max_step_tokens=2048)
     ttft_s = simulate(aggregated(1), trace.likeness, costs, requests=trace.requests).record.ttft_s
     assert list(ttft_s) == pytest.approx([1.025] + [0.001] * 24)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        {"timestamp": 1, "input_length": 1, "images": 10_000},
+        {"timestamp": 1, "input_length": 1, "hash_ids": [1] * 30_000},
+        {"at_s": 1, "pictures": [{}] * 10_000},
+        {"at_s": 1, "pictures": [{"key": "k" * 128}] * 9_000},
+    ],
+    ids=["images", "blocks", "pictures", "keys"],
+)
+def test_a_trace_of_few_bytes_that_needs_much_memory_is_refused_by_the_line(tmp_path, monkeypatch, line):
+    monkeypatch.setattr(reading, "MAX_TRACE_BYTES", 10 * 2**20)
+    assert len(read_requests(written(tmp_path, *[line] * 2), USUAL)) == 2
+    with pytest.raises(InvalidSettingError, match=r"Line [34] .* more than 0.00976562 GiB of memory"):
+        read_requests(written(tmp_path, *[line] * 20), USUAL)

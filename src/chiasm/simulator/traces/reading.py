@@ -10,9 +10,12 @@ from chiasm.errors import InvalidSettingError
 from chiasm.simulator.traces.lines import AiperfLine, ChiasmLine, MooncakeLine, TracePicture
 from chiasm.simulator.traffic import Picture, Request
 
-MAX_REQUESTS = 10_000_000
+MAX_TRACE_BYTES = 2 * 2**30
+"""Of memory. A line of sixty bytes may ask for ten thousand pictures, so the size of the file says nothing."""
 MAX_LINE_BYTES = 4 * 2**20
 MOONCAKE_BLOCK_TOKENS = 512
+_REQUEST_BYTES, _PICTURE_BYTES, _BLOCK_BYTES = 600, 300, 100
+"""Measured, and rounded up: a request without its pictures and blocks, and one of these, without their names."""
 
 _Convert = Callable[[Any, int, TracePicture], Request]
 
@@ -28,6 +31,7 @@ def read_requests(path: Path, usual: TracePicture) -> list[Request]:
         InvalidSettingError: It cannot be read or is none of these; the message names the line.
     """
     requests: list[Request] = []
+    num_bytes = 0
     decode: Callable[[bytes], Any] | None = None
     for number, line in _lines(path):
         where = f"Line {number} of '{path.name}'"
@@ -38,11 +42,21 @@ def read_requests(path: Path, usual: TracePicture) -> list[Request]:
             requests.append(convert(decode(line), len(requests), usual))
         except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
             raise InvalidSettingError(f"{where} is not one of a trace: {error}") from error
-        if len(requests) > MAX_REQUESTS:
-            raise InvalidSettingError(f"'{path.name}' has more than {MAX_REQUESTS} requests", hint="Take a part of it.")
+        num_bytes += _bytes(requests[-1])
+        if num_bytes > MAX_TRACE_BYTES:
+            raise InvalidSettingError(
+                f"{where}: the requests up to here take more than {MAX_TRACE_BYTES / 2**30:g} GiB of memory",
+                hint="Take a part of the trace.",
+            )
     if not requests:
         raise InvalidSettingError(f"'{path.name}' has no requests")
     return _from_zero(requests)
+
+
+def _bytes(one: Request) -> int:
+    """About what it takes of memory, with the copies that are made of it."""
+    names = len(one.class_name) + len(one.prefix) + sum(len(picture.identity) for picture in one.pictures)
+    return _REQUEST_BYTES + names + _PICTURE_BYTES * len(one.pictures) + _BLOCK_BYTES * len(one.blocks)
 
 
 def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
