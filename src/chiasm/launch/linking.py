@@ -8,13 +8,13 @@ from functools import partial
 from chiasm.launch.backend import Announcing, Backend
 from chiasm.observability.logs import LOGGER
 from chiasm.sharing.base import Store
-from chiasm.sharing.link import Link
+from chiasm.sharing.link import ASSUMED_GATEWAYS, Link
 
 
 @asynccontextmanager
-async def linked(store: Store, backend: Backend) -> AsyncIterator[Link]:
+async def linked(store: Store, backend: Backend, assumed_gateways: int = ASSUMED_GATEWAYS) -> AsyncIterator[Link]:
     """Run a link to the store inside the block; workers may join by it before the backend is opened."""
-    link = Link(store)
+    link = Link(store, assumed_gateways=assumed_gateways)
     await link.round()
     keeping = asyncio.create_task(_keep(link, backend))
     keeping.add_done_callback(partial(_report_fault, link))

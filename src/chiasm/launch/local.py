@@ -127,6 +127,11 @@ class LocalServer:
         return self._backend.model
 
     @property
+    def addresses(self) -> Sequence[str]:
+        """That of the one gateway that it is."""
+        return (self.address,)
+
+    @property
     def takes_images(self) -> bool:
         """Whether the model has eyes."""
         return self._backend.takes_images
@@ -138,7 +143,8 @@ class LocalServer:
 
     async def serve(self, stop: asyncio.Event, on_ready: Callable[[], None]) -> None:
         """Serve until `stop` is set; drains, then closes everything. May be called once."""
-        async with linked(self._store, self._backend) as link, self._backend.opened() as (worker, ingest):
+        linking = linked(self._store, self._backend, self._settings.gateway.store_gateways)
+        async with linking as link, self._backend.opened() as (worker, ingest):
             app = create_app(
                 worker,
                 ingest,

@@ -20,6 +20,15 @@ class ClusterSettings(Section, frozen=True, kw_only=True):
             "'ray://host:port': that one, which this machine must be in. Empty: no cluster."
         ),
     ] = ""
+    gateways: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=16,
+            description="How many gateways there are. Several need gateway.store; the ports of those after the first "
+            "count up from gateway.port.",
+        ),
+    ] = 1
     gateway_cpus: _Cpus = 1.0
     encode_cpus: _Cpus = 1.0
     prefill_cpus: Annotated[

@@ -36,10 +36,21 @@ class GatewaySettings(Section, frozen=True, kw_only=True):
             "'redis://host:port/db'; empty: this is the only gateway."
         ),
     ] = ""
+    store_user: Annotated[
+        str, Meta(max_length=256, description="User of the store's access list. Empty: its default user.")
+    ] = ""
     store_password: Annotated[str, Meta(description="Password of the store. Never printed.")] = ""
     store_password_file: Annotated[
         str | None, Meta(description="File with the password of the store, instead of the setting.")
     ] = None
+    store_gateways: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=1024,
+            description="By how many gateways limits are divided where the store has not answered since the start.",
+        ),
+    ] = 2
     cache_scope: Annotated[
         Literal["tenant", "shared"],
         Meta(description="Who may find what a request left in caches: callers of the same tenant, or all."),

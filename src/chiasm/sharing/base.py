@@ -7,6 +7,8 @@ import msgspec
 
 MAX_ENTRIES = 4096
 """Of a topic; the oldest go."""
+MAX_TOPIC_BYTES = 32 * 2**20
+"""Of all payloads of a topic; the oldest go, but for the newest."""
 TTL_S: Mapping[str, float] = {"acts": 86_400.0, "content": 600.0}
 """By topic, how long its entries are kept at most."""
 FIRST = "0-0"

@@ -20,7 +20,7 @@ DEADLINE_S = 1.0
 HURRY_S = 0.25
 """Of a call that a request waits for."""
 ASSUMED_GATEWAYS = 2
-"""By which limits are divided where the store has never answered: whoever names one is not alone."""
+"""By which limits are divided where the store has never answered and nobody says more: who names one is not alone."""
 _SETTLED_S = TTL_S + 1.0
 """After which all gateways have come back to a store that answers again."""
 _FIRST_PAUSE_S = 0.25
@@ -55,13 +55,16 @@ class Link:
         num_failures: Calls that it did not answer.
     """
 
-    def __init__(self, store: Store, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, store: Store, clock: Callable[[], float] = time.monotonic, assumed_gateways: int = ASSUMED_GATEWAYS
+    ) -> None:
+        """Say nothing yet. `assumed_gateways` is by how many limits are divided until the store has answered once."""
         self.store = store
         self.presence = Presence()
         self.others: Mapping[str, Presence] = {}
         self.workers: tuple[SharedWorker, ...] = ()
         self.num_gateways = 1
-        self.num_sharing = ASSUMED_GATEWAYS if store.is_shared else 1
+        self.num_sharing = assumed_gateways if store.is_shared else 1
         self.is_up = not store.is_shared
         self.num_failures = 0
         self._clock = clock

@@ -4,7 +4,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 
-from chiasm.sharing.base import MAX_ENTRIES, Entry, PermitAsk, RateAsk, RateGrant, order_of
+from chiasm.sharing.base import MAX_ENTRIES, MAX_TOPIC_BYTES, Entry, PermitAsk, RateAsk, RateGrant, order_of
 
 
 class _Bucket:
@@ -63,7 +63,11 @@ class LocalStore:
         hub = self._hub
         hub.num_published += 1
         entry = Entry(f"{hub.num_published}-0", self.name, payload)
-        hub.topics.setdefault(topic, deque(maxlen=MAX_ENTRIES)).append(entry)
+        entries = hub.topics.setdefault(topic, deque(maxlen=MAX_ENTRIES))
+        entries.append(entry)
+        num_bytes = sum(len(one.payload) for one in entries)
+        while num_bytes > MAX_TOPIC_BYTES and len(entries) > 1:
+            num_bytes -= len(entries.popleft().payload)
         return entry.position
 
     async def read(self, topic: str, after: str, max_entries: int) -> list[Entry]:

@@ -1,7 +1,6 @@
 """A Redis server, or one that speaks its protocol, as the store. Needs version 6.2 or later, for `XADD MINID`."""
 
 import re
-import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, TypeVar
 from urllib.parse import SplitResult, parse_qs, urlsplit
@@ -12,8 +11,8 @@ from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
 
 from chiasm.errors import InvalidSettingError
-from chiasm.sharing.base import MAX_ENTRIES, TTL_S, Entry, PermitAsk, RateAsk, RateGrant
-from chiasm.sharing.scripts import ANNOUNCE, DRAW, HOLD
+from chiasm.sharing.base import MAX_ENTRIES, MAX_TOPIC_BYTES, TTL_S, Entry, PermitAsk, RateAsk, RateGrant
+from chiasm.sharing.scripts import ANNOUNCE, DRAW, HOLD, PUBLISH
 
 _PREFIX = "{chiasm}:"  # one slot of a cluster, since scripts see several keys
 _TLS_FILES = {"ssl_ca_certs", "ssl_certfile", "ssl_keyfile"}
@@ -26,13 +25,17 @@ Answer = TypeVar("Answer")
 class RedisStore:
     """See `Store`. Connections are made when they are needed, at most four, and none waits longer than `timeout_s`."""
 
-    def __init__(self, name: str, url: str, password: str = "", timeout_s: float = 1.0) -> None:
-        """Raises `InvalidSettingError` for another kind of URL; connects to nothing."""
+    def __init__(self, name: str, url: str, password: str = "", *, user: str = "", timeout_s: float = 1.0) -> None:
+        """Raises `InvalidSettingError` for another kind of URL; connects to nothing.
+
+        Without a user, the password is that of the server's default one.
+        """
         check_url(url)
         self.name = name
         self.is_shared = True
         pool = client.BlockingConnectionPool.from_url(
             url,
+            username=user or None,
             password=password or None,
             max_connections=_MAX_CONNECTIONS,
             timeout=timeout_s,
@@ -46,6 +49,7 @@ class RedisStore:
         self._announce = self._redis.register_script(ANNOUNCE)
         self._draw = self._redis.register_script(DRAW)
         self._hold = self._redis.register_script(HOLD)
+        self._publish = self._redis.register_script(PUBLISH)
 
     async def announce(self, record: bytes, ttl_s: float) -> Mapping[str, bytes]:
         """See `Store`."""
@@ -73,30 +77,20 @@ class RedisStore:
 
     async def publish(self, topic: str, payload: bytes) -> str:
         """See `Store`."""
-        ttl_ms = int(TTL_S[topic] * 1000)
-        key = _key(f"topic:{topic}")
-        oldest = int(time.time() * 1000) - ttl_ms
-
-        async def add() -> Any:
-            async with self._redis.pipeline(transaction=False) as pipe:
-                pipe.xadd(key, {"by": self.name, "data": payload}, minid=oldest, approximate=False)
-                pipe.xtrim(key, maxlen=MAX_ENTRIES, approximate=False)
-                pipe.pexpire(key, ttl_ms)
-                return await pipe.execute()
-
-        position: bytes = (await _answered(add))[0]
+        arguments: list[Any] = [self.name, payload, int(TTL_S[topic] * 1000), MAX_ENTRIES, MAX_TOPIC_BYTES]
+        position: bytes = await _answered(lambda: self._publish(keys=_keys_of(topic), args=arguments))
         return position.decode()
 
     async def read(self, topic: str, after: str, max_entries: int) -> list[Entry]:
         """See `Store`."""
-        key = _key(f"topic:{topic}")
+        key, _ = _keys_of(topic)
         answer: Any = await _answered(lambda: self._redis.xread({key: after}, count=max_entries))
         rows = answer[0][1] if answer else []
         return [Entry(position.decode(), row[b"by"].decode(), row[b"data"]) for position, row in rows]
 
     async def clear(self, topic: str) -> None:
         """See `Store`. Positions are times, so that they go on rising."""
-        await _answered(lambda: self._redis.delete(_key(f"topic:{topic}")))
+        await _answered(lambda: self._redis.delete(*_keys_of(topic)))
 
     async def aclose(self) -> None:
         """See `Store`."""
@@ -119,7 +113,7 @@ def check_url(url: str) -> None:
     if parts.password or parts.username:
         raise InvalidSettingError(
             "gateway.store has a user or password in it, which would be printed",
-            hint="Use gateway.store_password or gateway.store_password_file",
+            hint="Use gateway.store_user with gateway.store_password or gateway.store_password_file",
         )
 
 
@@ -143,3 +137,8 @@ async def _answered(call: Callable[[], Awaitable[Answer]]) -> Answer:
 
 def _key(name: str) -> str:
     return _PREFIX + name
+
+
+def _keys_of(topic: str) -> tuple[str, str]:
+    """Of its entries, and of how many bytes their payloads have."""
+    return _key(f"topic:{topic}"), _key(f"bytes:{topic}")

@@ -26,7 +26,12 @@ def make_store(settings: GatewaySettings) -> Store:
             "gateway.store needs redis-py", hint="Install it: pip install 'chiasm[redis]'"
         ) from error
 
-    return RedisStore(name, settings.store, _password(settings))
+    password = _password(settings)
+    if settings.store_user and not password:
+        raise InvalidSettingError(
+            "gateway.store_user has no password", hint="Set gateway.store_password_file, or gateway.store_password"
+        )
+    return RedisStore(name, settings.store, password, user=settings.store_user)
 
 
 def _password(settings: GatewaySettings) -> str:

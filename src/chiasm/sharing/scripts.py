@@ -75,3 +75,25 @@ end
 return out
 """
 """KEYS: times of announcements, then the holders of each. ARGV: name, then most, using, wanted of each."""
+
+PUBLISH = """
+local t = redis.call('TIME')
+local oldest = t[1] * 1000 + math.floor(t[2] / 1000) - tonumber(ARGV[3])
+local most, most_bytes = tonumber(ARGV[4]), tonumber(ARGV[5])
+local position = redis.call('XADD', KEYS[1], '*', 'by', ARGV[1], 'data', ARGV[2])
+local bytes = redis.call('INCRBY', KEYS[2], #ARGV[2])
+local length = redis.call('XLEN', KEYS[1])
+while length > 1 do
+  local first = redis.call('XRANGE', KEYS[1], '-', '+', 'COUNT', 1)[1]
+  if length <= most and bytes <= most_bytes and tonumber(string.match(first[1], '^%d+')) >= oldest then
+    break
+  end
+  redis.call('XDEL', KEYS[1], first[1])
+  bytes = redis.call('DECRBY', KEYS[2], #first[2][4])
+  length = length - 1
+end
+redis.call('PEXPIRE', KEYS[1], ARGV[3])
+redis.call('PEXPIRE', KEYS[2], ARGV[3])
+return position
+"""
+"""KEYS: entries of a topic, bytes of their payloads. ARGV: by, payload, ttl_ms, how many entries and bytes at most."""

@@ -15,6 +15,7 @@ from chiasm.settings.process import ALLOCATOR_VARIABLES, THREAD_VARIABLES
 
 class FakeServer:
     address = "http://127.0.0.1:8123"
+    addresses = (address,)
     model = "m"
     tasks = ()
 
@@ -76,6 +77,14 @@ def test_the_welcome_says_where_and_what_next(started):
     assert "Bearer" not in shown
     assert "secret" not in CliRunner().invoke(app, ["serve", "--set", "gateway.api_keys=['secret']"]).stdout
     assert "Bearer KEY" in CliRunner().invoke(app, ["serve", "--set", "gateway.api_keys=['secret']"]).stdout
+
+
+def test_several_gateways_are_all_named(started, monkeypatch):
+    more = ("http://127.0.0.1:8123", "http://10.0.0.6:8124")
+    assert "addresses" not in json.loads(CliRunner().invoke(app, ["serve", "--json"]).stdout)
+    monkeypatch.setattr(FakeServer, "addresses", more)
+    assert "and on http://10.0.0.6:8124" in CliRunner().invoke(app, ["serve"]).stdout
+    assert json.loads(CliRunner().invoke(app, ["serve", "--json"]).stdout)["addresses"] == list(more)
 
 
 def test_the_welcome_of_a_pooling_model_has_an_example_for_each_task(started, monkeypatch):

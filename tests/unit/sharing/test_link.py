@@ -108,6 +108,7 @@ async def test_limits_are_divided_by_those_last_there_also_while_they_come_back_
     a.store.is_gone = True
     await a.round()
     assert a.num_sharing == link_room.ASSUMED_GATEWAYS, "it was never told how many there are"
+    assert Link(a.store, assumed_gateways=7).num_sharing == 7, "but may be told"
     a.store.is_gone = False
     third = Link(Store("c", a.store._hub), lambda: now_s)
     for link in (a, b, third):

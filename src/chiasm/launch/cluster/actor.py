@@ -14,7 +14,6 @@ from chiasm.errors import EngineStartError, error_class
 from chiasm.launch.cluster.host import Host
 from chiasm.launch.cluster.placement import Assignment, Room
 from chiasm.launch.processes.messages import Failed, Load, Ready, Roster
-from chiasm.launch.processes.process import START_TIMEOUT_S
 
 _ANSWER_TIMEOUT_S = 5.0
 _NUM_THREADS = 8  # two calls wait, for the start and for the end; the others are short
@@ -37,6 +36,7 @@ class ActorProcess:
         self.started_s = time.monotonic()
         self.node = ""
         self.pid = 0
+        self._start_timeout_s = assignment.start_timeout_s + _ANSWER_TIMEOUT_S
         self._room = room
         self._place_timeout_s = place_timeout_s
         self._actor = (
@@ -74,7 +74,7 @@ class ActorProcess:
             self.begin()
             self.wait_placed()
             progress(f"{self.name}: starting on node {self.node[:8]}", 0.1)
-            told, self.pid = self._answer(self._ready, START_TIMEOUT_S + _ANSWER_TIMEOUT_S, "its node does not answer")
+            told, self.pid = self._answer(self._ready, self._start_timeout_s, "its node does not answer")
             report = msgspec.json.decode(told, type=Ready | Failed)
             if isinstance(report, Failed):
                 raise error_class(report.code)(report.message, hint=report.hint)

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 
 from chiasm.errors import ChiasmError
 from chiasm.launch.processes.base import Spawn
@@ -12,6 +13,23 @@ from chiasm.launch.processes.supervisor import OnDown, OnUp, Supervisor
 
 logger = logging.getLogger(__name__)
 _LOOK_INTERVAL_S = 0.2
+
+
+@dataclass(frozen=True)
+class _Kept:
+    """One encoder: who keeps it, its first start on a thread, and what waits for that and then watches."""
+
+    supervisor: Supervisor
+    starting: "asyncio.Task[None]"
+    keeping: "asyncio.Task[None]"
+
+    async def end(self) -> None:
+        """End it also while it is being started: when this returns, no thread is about to start a process."""
+        await asyncio.to_thread(self.supervisor.stop)
+        await asyncio.wait([self.starting])
+        if self.starting.exception() is None:  # else the other one ends by itself
+            self.keeping.cancel()
+        await asyncio.wait([self.keeping])
 
 
 class ScaledEncoders:
@@ -24,7 +42,7 @@ class ScaledEncoders:
         self._next = num_fixed
         self._on_up = on_up
         self._on_down = on_down
-        self._kept: dict[str, tuple[Supervisor, asyncio.Task[None]]] = {}
+        self._kept: dict[str, _Kept] = {}
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -34,15 +52,16 @@ class ScaledEncoders:
     @property
     def supervisors(self) -> dict[str, Supervisor]:
         """Who keeps them, by name."""
-        return {name: supervisor for name, (supervisor, _) in self._kept.items()}
+        return {name: one.supervisor for name, one in self._kept.items()}
 
     def add(self) -> str:
         """Have one more; returns its name at once, `on_up` is called when it listens."""
         spec = WorkerSpec(name=f"encode-{self._next}", roles=("encode",))
         self._next += 1
         supervisor = Supervisor([spec], self._spawn, self._restart_backoff_s)
-        task = asyncio.create_task(self._keep(spec.name, supervisor))
-        self._kept[spec.name] = supervisor, task
+        starting = asyncio.create_task(asyncio.to_thread(supervisor.start, lambda _what, _share: None))
+        keeping = asyncio.create_task(self._keep(spec.name, supervisor, starting))
+        self._kept[spec.name] = _Kept(supervisor, starting, keeping)
         return spec.name
 
     async def drop(
@@ -56,7 +75,7 @@ class ScaledEncoders:
             load: What the gateway has under way.
             timeout_s: When it ends in any case; its own drain comes on top.
         """
-        supervisor, task = self._kept.pop(name)
+        kept = self._kept.pop(name)
         leave(name)
         try:
             async with asyncio.timeout(timeout_s):
@@ -64,28 +83,23 @@ class ScaledEncoders:
                     await asyncio.sleep(_LOOK_INTERVAL_S)
         except TimeoutError:
             logger.warning("Encoder '%s' still has work after %.0f s", name, timeout_s)
-        await _end(supervisor, task)
+        await kept.end()
         await self._on_down(name)
 
     async def aclose(self) -> None:
         """End all at once."""
         kept, self._kept = self._kept, {}
-        await asyncio.gather(*(_end(*one) for one in kept.values()))
+        await asyncio.gather(*(one.end() for one in kept.values()))
 
-    async def _keep(self, name: str, supervisor: Supervisor) -> None:
+    async def _keep(self, name: str, supervisor: Supervisor, starting: "asyncio.Task[None]") -> None:
         try:
-            await asyncio.to_thread(supervisor.start, lambda _what, _share: None)
-        except ChiasmError as error:  # it is wanted no more; the next decision may want another
-            logger.warning("Encoder '%s' did not start: %s", name, error)
-            self._kept.pop(name, None)
+            await asyncio.shield(starting)
+        except ChiasmError as error:  # the next decision may want another
+            if self._kept.pop(name, None) is not None:
+                logger.warning("Encoder '%s' did not start: %s", name, error)
             return
-        await supervisor.keep(self._on_up, self._on_down)
-
-
-async def _end(supervisor: Supervisor, task: "asyncio.Task[None]") -> None:
-    task.cancel()
-    await asyncio.wait([task])
-    await asyncio.to_thread(supervisor.stop)
+        if name in self._kept:  # else it is dropped already, and nobody shall hear of it
+            await supervisor.keep(self._on_up, self._on_down)
 
 
 def _is_idle(load: Load | None, name: str) -> bool:

@@ -15,7 +15,7 @@ from chiasm.errors import ChiasmError
 from chiasm.gateway.autoscaling import autoscaling_levels
 from chiasm.gateway.state import Gateway
 from chiasm.launch.cluster.roster import RosterKeeper
-from chiasm.launch.crew import EmbeddedCrew
+from chiasm.launch.crew import Crew, EmbeddedCrew
 from chiasm.launch.engine import Progress
 from chiasm.launch.fleet import WorkerFleet
 from chiasm.launch.local import LocalServer
@@ -35,6 +35,15 @@ class RosterCrew(EmbeddedCrew):
         super().__init__(settings)
         self.specs = ()
         self.shares_host = False
+
+
+def crew_of(settings: Settings) -> Crew:
+    """How the workers of rosters are spoken to."""
+    if settings.engine.kind == "vllm":
+        from chiasm.launch.vllm.crew import VllmRosterCrew
+
+        return VllmRosterCrew(settings)
+    return RosterCrew(settings)
 
 
 def main() -> None:
@@ -62,7 +71,7 @@ async def _serve(settings: Settings, owner: FileIO, report: Reports) -> None:
     threading.Thread(target=_listen, args=(owner, loop, roster, ending), daemon=True).start()
 
     def start(settings: Settings, progress: Progress) -> WorkerFleet:
-        return WorkerFleet(settings, progress, RosterCrew(settings), roster.keep)
+        return WorkerFleet(settings, progress, crew_of(settings), roster.keep)
 
     server = LocalServer(settings, lambda what, share: report(Loading(what, share)), start)
     reporting = asyncio.create_task(_report_load(server, roster, report))

@@ -7,10 +7,11 @@ import ray
 
 from chiasm.errors import ChiasmError
 from chiasm.launch.cluster.placement import Assignment, on_node
-from chiasm.launch.processes.messages import Failed, Load, Ready, Roster
+from chiasm.launch.processes.messages import Failed, Load, Order, Ready, Roster
 from chiasm.launch.processes.process import WorkerProcess
 
 _GATEWAY = "chiasm.launch.cluster.gateway"
+_VLLM = "chiasm.launch.cluster.vllm_server"
 _LOOK_S = 3600.0
 
 
@@ -35,9 +36,9 @@ class Host:
         try:
             host = _node_address()
             order = on_node(self._assignment, host)
-            self._process = WorkerProcess(order, "" if order.spec.roles else _GATEWAY)
+            self._process = WorkerProcess(order, _program(order))
             self._begun.set()
-            self._process.wait_ready(lambda _what, _share: None)
+            self._process.wait_ready(lambda _what, _share: None, self._assignment.start_timeout_s)
         except ChiasmError as error:  # Ray's errors are not ours
             return msgspec.json.encode(Failed(error.code, error.message, error.hint)), 0
         finally:
@@ -72,6 +73,12 @@ class Host:
         self._begun.set()
         if self._process is not None:
             self._process.kill()
+
+
+def _program(order: Order) -> str:
+    if not order.spec.roles:
+        return _GATEWAY
+    return _VLLM if order.settings.engine.kind == "vllm" else ""  # the embedded engine's worker
 
 
 def _node_address() -> str:

@@ -4,6 +4,7 @@ import msgspec
 
 from chiasm.errors import InvalidSettingError
 from chiasm.launch.processes.messages import Order
+from chiasm.launch.processes.process import START_TIMEOUT_S
 from chiasm.launch.processes.specs import WorkerSpec, specs_of
 from chiasm.settings import ClusterSettings, Settings
 from chiasm.settings.secret import secrets_of, with_secrets_from_here, without_secrets
@@ -11,7 +12,6 @@ from chiasm.settings.secret import secrets_of, with_secrets_from_here, without_s
 LOCAL = "ray"
 _SCHEME = "ray://"
 _MAX_PORT = 65535
-GATEWAY = WorkerSpec(name="gateway", roles=())
 
 
 class Room(msgspec.Struct, frozen=True, kw_only=True):
@@ -30,6 +30,7 @@ class Assignment(msgspec.Struct, frozen=True, kw_only=True):
     order: Order
     secrets: tuple[str, ...]
     cpus: float
+    start_timeout_s: float = START_TIMEOUT_S
 
 
 def ray_address(address: str) -> str | None:
@@ -55,14 +56,50 @@ def cluster_specs(settings: Settings) -> list[WorkerSpec]:
     Raises:
         InvalidSettingError: These settings cannot be served on a cluster.
     """
-    if settings.engine.kind != "embedded":
-        raise InvalidSettingError(
-            "Servers of vLLM are not placed on a cluster",
-            hint="Start them there, and name them in vllm.workers_file of a server without --cluster",
-        )
+    if settings.engine.kind == "vllm":
+        _check_vllm(settings)
+    elif settings.engine.kind != "embedded":
+        raise InvalidSettingError(f"The engine '{settings.engine.kind}' is not placed on a cluster")
     if settings.routing.topology == "local":
         raise InvalidSettingError("A cluster needs workers", hint="Add --topology e-pd, e-p-d, agg or auto")
     return specs_of(settings.routing)
+
+
+def _check_vllm(settings: Settings) -> None:
+    """Raise `InvalidSettingError` where servers of vLLM cannot be placed so."""
+    if settings.vllm.workers_file or settings.routing.topology != "agg":
+        raise InvalidSettingError(
+            "On a cluster vLLM runs as whole servers that are placed there: topology 'agg', and no workers' file",
+            hint="For other topologies start the servers on their nodes with `chiasm worker --engine vllm`, and name "
+            "them in vllm.workers_file of a server without --cluster",
+        )
+    if settings.vllm.devices or settings.adapters.roots or settings.adapters.preload:
+        raise InvalidSettingError(
+            "Servers of vLLM on a cluster have neither vllm.devices nor adapters",
+            hint="Ray gives devices by cluster.prefill_gpus; adapters need servers without --cluster",
+        )
+
+
+def gateway_specs(settings: Settings) -> list[WorkerSpec]:
+    """The gateways to place, which have no roles. Raises `InvalidSettingError` where there cannot be so many."""
+    number = settings.cluster.gateways
+    if number > 1 and not settings.gateway.store:
+        raise InvalidSettingError(
+            f"{number} gateways need a store: without one each allows a tenant's whole limits, and a deletion or a "
+            "drain at one does not reach the others",
+            hint="Set gateway.store, as in redis://host:6379/0; see docs/guides/high_availability.md",
+        )
+    if settings.gateway.port + number - 1 > _MAX_PORT:
+        raise InvalidSettingError(f"There are no {number} ports from gateway.port on", hint="Lower gateway.port")
+    return [WorkerSpec(name=f"gateway-{place}", roles=()) for place in range(number)]
+
+
+def as_gateway(settings: Settings, place: int) -> Settings:
+    """Settings of the gateway of this place among `gateway_specs`: two of them may come to one machine."""
+    port = settings.gateway.port and settings.gateway.port + place
+    number = max(settings.cluster.gateways, settings.gateway.store_gateways)
+    gateway = msgspec.structs.replace(settings.gateway, port=port, store_gateways=number)
+    return msgspec.structs.replace(settings, gateway=gateway)
 
 
 def room_of(spec: WorkerSpec, cluster: ClusterSettings) -> Room:
@@ -80,7 +117,13 @@ def assignment_of(spec: WorkerSpec, settings: Settings) -> Assignment:
     """What a node is told."""
     names = tuple(name for name in secrets_of(settings) if spec.roles == () or name == "routing.worker_token")
     order = Order(spec, without_secrets(settings))
-    return Assignment(order=order, secrets=names, cpus=room_of(spec, settings.cluster).cpus)
+    is_vllm = settings.engine.kind == "vllm" and spec.roles
+    return Assignment(
+        order=order,
+        secrets=names,
+        cpus=room_of(spec, settings.cluster).cpus,
+        start_timeout_s=settings.vllm.start_timeout_s if is_vllm else START_TIMEOUT_S,
+    )
 
 
 def on_node(assignment: Assignment, host: str) -> Order:
@@ -97,7 +140,12 @@ def on_node(assignment: Assignment, host: str) -> Order:
         engine=msgspec.structs.replace(settings.engine, threads=threads),
         transfer=msgspec.structs.replace(settings.transfer, connector="tcp", host=host),
     )
-    return Order(msgspec.structs.replace(order.spec, address=f"http://{_bracketed(host)}:0"), settings)
+    port = 0
+    if settings.engine.kind == "vllm" and order.spec.roles:
+        from chiasm.launch.vllm.ports import lasting_port
+
+        port = lasting_port(host)  # a server of vLLM does not say which one it got
+    return Order(msgspec.structs.replace(order.spec, address=f"http://{_bracketed(host)}:{port}"), settings)
 
 
 def _bracketed(host: str) -> str:

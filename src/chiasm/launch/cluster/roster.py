@@ -58,3 +58,6 @@ class RosterKeeper:
                 logger.info("Worker %s has not joined yet: %s", name, error.message)
                 return
             self._joined[name] = listed.address
+            for one in members.behind(name):
+                if (member := fleet.find(one)) is not None:
+                    member.is_shared = True  # with the other gateways of the roster

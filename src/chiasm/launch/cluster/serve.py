@@ -1,4 +1,4 @@
-"""A server on a cluster: its workers and its gateway are placed and kept from here, and end with this process."""
+"""A server on a cluster: its workers and its gateways are placed and kept from here, and end with this process."""
 
 import asyncio
 import itertools
@@ -6,17 +6,18 @@ import logging
 import signal
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import uvloop
 
 from chiasm.launch.cluster.connection import joined
 from chiasm.launch.cluster.encoders import ScaledEncoders
-from chiasm.launch.cluster.placement import GATEWAY, assignment_of, cluster_specs, room_of
+from chiasm.launch.cluster.fronts import Fronts, Where
+from chiasm.launch.cluster.placement import assignment_of, cluster_specs, gateway_specs, room_of
 from chiasm.launch.cluster.scaling import Scaling, can_scale
 from chiasm.launch.engine import Progress
 from chiasm.launch.model import served_name
-from chiasm.launch.processes.messages import Listed, Load, Roster
+from chiasm.launch.processes.messages import Listed, Roster
 from chiasm.launch.processes.specs import WorkerSpec
 from chiasm.launch.processes.supervisor import Supervisor
 from chiasm.launch.sick import Sick
@@ -27,35 +28,42 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 _LOOK_INTERVAL_S = 1.0
+_NODE_LABEL = "ray.io/node-id"  # which Ray gives each node
 
 
 class ClusterServer:
     """Places processes on the nodes of a cluster that was joined, and keeps them. Belongs to one event loop.
 
     Attributes:
-        address: URL of the gateway, where it is now.
         tasks: See `LocalServer`: none, a cluster generates.
     """
 
     tasks: Sequence[str] = ()
 
     def __init__(self, settings: Settings, specs: Sequence[WorkerSpec]) -> None:
-        """Prepare to place workers of these names and roles, and the gateway."""
+        """Prepare to place workers of these names and roles, and the gateways. Raises `InvalidSettingError`."""
         self._settings = settings
         self._specs = specs
         self._listed: dict[str, Listed] = {}
         self._numbers = itertools.count(1)
-        self._gateway: ActorProcess | None = None
-        self._reserved: ActorProcess | None = None
         backoff_s = settings.routing.restart_backoff_s
         self._workers = Supervisor(specs, self._start, backoff_s)
-        self._front = Supervisor([GATEWAY], self._spawn_gateway, backoff_s)
+        self._fronts = Fronts(settings, self._place, _this_node(), self._roster)
         self._scaled = ScaledEncoders(
             self._start, backoff_s, settings.routing.encoders, self._worker_up, self._worker_down
         )
         self._scaling = Scaling(settings) if can_scale(settings) else None
         self._placed: dict[str, ActorProcess] = {}
-        self.address = ""
+
+    @property
+    def addresses(self) -> Sequence[str]:
+        """URLs of the gateways that listen, the first one's first."""
+        return self._fronts.addresses
+
+    @property
+    def address(self) -> str:
+        """The first of them; empty while none listens."""
+        return next(iter(self.addresses), "")
 
     @property
     def model(self) -> str:
@@ -68,20 +76,18 @@ class ClusterServer:
         return {name: (one.node, one.pid) for name, one in self._placed.items()}
 
     async def serve(self, stop: asyncio.Event, progress: Progress, on_ready: Callable[[], None]) -> None:
-        """Place everything, and keep it until `stop` is set. The gateway drains first, then the workers end.
+        """Place everything, and keep it until `stop` is set. Gateways drain first, then the workers end.
 
         Raises:
             EngineStartError: A process could not be placed or did not start; none is left.
         """
         keeping: list[asyncio.Task[None]] = []
         try:
-            await asyncio.to_thread(self._reserve)
+            await asyncio.to_thread(self._fronts.reserve)
             await asyncio.to_thread(self._workers.start, progress)
             keeping.append(asyncio.create_task(self._workers.keep(self._worker_up, self._worker_down)))
-            await asyncio.to_thread(self._front.start, progress)
-            assert self._gateway is not None
-            self.address = self._gateway.address
-            keeping.append(asyncio.create_task(self._front.keep(self._gateway_up, self._gateway_down)))
+            await asyncio.to_thread(self._fronts.start, progress)
+            keeping.append(asyncio.create_task(self._fronts.keep()))
             keeping.append(asyncio.create_task(self._look()))
             if self._scaling is not None:
                 keeping.append(asyncio.create_task(self._scale(self._scaling)))
@@ -99,84 +105,51 @@ class ClusterServer:
             task.cancel()
         if keeping:
             await asyncio.wait(keeping)
-        if self._reserved is not None:
-            await asyncio.to_thread(self._reserved.kill)
-        await asyncio.to_thread(self._front.stop)
+        await asyncio.to_thread(self._fronts.stop)
         await self._scaled.aclose()
         await asyncio.to_thread(self._workers.stop)
 
-    def _reserve(self) -> None:
-        """Keep a place for the gateway before workers take all there is."""
-        gateway = self._reserved = self._place(GATEWAY)
-        gateway.wait_placed()
-
-    def _spawn_gateway(self, spec: WorkerSpec) -> "ActorProcess":
-        gateway, self._reserved = self._reserved or self._place(spec), None
-        self._gateway = gateway
-        gateway.tell(self._roster())
-        return gateway
-
     def _start(self, spec: WorkerSpec) -> "ActorProcess":
-        process = self._place(spec)
+        process = self._place(spec, self._settings, Where(None))
         process.begin()
         return process
 
-    def _place(self, spec: WorkerSpec) -> "ActorProcess":
+    def _place(self, spec: WorkerSpec, settings: Settings, where: Where) -> "ActorProcess":
         """Called by supervisors, on their threads."""
-        from ray import get_runtime_context
-        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
-
         from chiasm.launch.cluster.actor import ActorProcess
 
-        here = NodeAffinitySchedulingStrategy(get_runtime_context().get_node_id(), soft=True)
         process = self._placed[spec.name] = ActorProcess(
-            assignment_of(spec, self._settings),
-            room_of(spec, self._settings.cluster),
-            "SPREAD" if spec.roles else here,
-            self._settings.cluster.place_timeout_s,
+            assignment_of(spec, settings),
+            room_of(spec, settings.cluster),
+            _strategy(where),
+            settings.cluster.place_timeout_s,
         )
         return process
 
     async def _worker_up(self, name: str, address: str) -> None:
         self._listed[name] = Listed(address)
-        self._tell()
+        self._fronts.tell()
 
     async def _worker_down(self, name: str) -> None:
         self._listed.pop(name, None)
         self._placed.pop(name, None)
-        self._tell()
-
-    async def _gateway_up(self, name: str, address: str) -> None:
-        if self.address and address != self.address:
-            logger.warning("The gateway has moved from %s to %s", self.address, address)
-        self.address = address
-        self._tell()
-
-    async def _gateway_down(self, name: str) -> None:
-        """Its supervisor places it again, with the roster of then."""
+        self._fronts.tell()
 
     def _leave(self, name: str) -> None:
         if name in self._listed:
             self._listed[name] = Listed(self._listed[name].address, is_leaving=True)
-            self._tell()
+            self._fronts.tell()
 
     def _roster(self) -> Roster:
         wanted = self._scaling.num_wanted if self._scaling is not None else None
         return Roster(next(self._numbers), dict(self._listed), wanted)
-
-    def _tell(self) -> None:
-        if self._gateway is not None:
-            self._gateway.tell(self._roster())
-
-    async def _load(self) -> Load | None:
-        return await self._gateway.load() if self._gateway is not None else None
 
     async def _look(self) -> None:
         """End workers that run and do not answer; their supervisors start them again."""
         sick = Sick()
         while True:
             await asyncio.sleep(_LOOK_INTERVAL_S)
-            load = await self._load()
+            load = await self._fronts.load()
             down = {name for name, one in load.members.items() if one.state == "down"} if load is not None else set()
             for name in sick.of(down & self._listed.keys(), asyncio.get_running_loop().time()):
                 logger.warning("Worker '%s' runs but does not answer", name)
@@ -188,11 +161,11 @@ class ClusterServer:
         leaving: set[asyncio.Task[None]] = set()
         while True:
             await asyncio.sleep(cluster.scaling_period_s)
-            if (load := await self._load()) is None:
+            if (load := await self._fronts.load()) is None:
                 continue
             names = (*fixed, *self._scaled.names)
             change = scaling.decide(asyncio.get_running_loop().time(), load, names).num_wanted - len(names)
-            self._tell()
+            self._fronts.tell()
             if cluster.scaling != "act":
                 continue
             for _ in range(change):
@@ -203,7 +176,24 @@ class ClusterServer:
                 task.add_done_callback(leaving.discard)
 
     async def _drop(self, name: str) -> None:
-        await self._scaled.drop(name, self._leave, self._load, self._settings.gateway.drain_timeout_s)
+        await self._scaled.drop(name, self._leave, self._fronts.load, self._settings.gateway.drain_timeout_s)
+
+
+def _this_node() -> str:
+    from ray import get_runtime_context
+
+    return str(get_runtime_context().get_node_id())
+
+
+def _strategy(where: Where) -> Any:
+    """What Ray calls it. Its word for "not there" is a wish, as is that for one node: what has no other place goes."""
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy, NodeLabelSchedulingStrategy, NotIn
+
+    if where.node is not None:
+        return NodeAffinitySchedulingStrategy(where.node, soft=True)
+    if where.others:
+        return NodeLabelSchedulingStrategy({}, soft={_NODE_LABEL: NotIn(*where.others)})
+    return "SPREAD"
 
 
 def serve_on_cluster(settings: Settings, progress: Progress, on_ready: Callable[[ClusterServer], None]) -> None:
@@ -215,7 +205,7 @@ def serve_on_cluster(settings: Settings, progress: Progress, on_ready: Callable[
         EngineStartError: No cluster, no room, or a process that did not start.
     """
     specs = cluster_specs(settings)
-    rooms = [room_of(spec, settings.cluster).cpus for spec in (*specs, GATEWAY)]
+    rooms = [room_of(spec, settings.cluster).cpus for spec in (*specs, *gateway_specs(settings))]
     num_more = max(0, settings.cluster.max_encoders - settings.routing.encoders)
     progress("Joining the cluster", 0.0)
     with joined(settings, sum(rooms) + num_more * settings.cluster.encode_cpus) as here:

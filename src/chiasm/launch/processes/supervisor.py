@@ -5,7 +5,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
 
-from chiasm.errors import ChiasmError
+from chiasm.errors import ChiasmError, EngineStartError
 from chiasm.launch.processes.base import Process, Spawn
 from chiasm.launch.processes.specs import WorkerSpec
 
@@ -45,7 +45,7 @@ class Supervisor:
         """Start all at once and wait for them. When one fails, none stays. Raises `EngineStartError`."""
         try:
             for spec in self._specs:
-                self._processes[spec.name] = self._spawn(spec)
+                self._begin(spec)
             for number, process in enumerate(self._processes.values()):
                 process.wait_ready(_part(progress, number, len(self._specs)))
         except BaseException:
@@ -78,13 +78,22 @@ class Supervisor:
     def stop(self) -> None:
         """Ask all to end, and end those that do not; blocks."""
         self._is_stopping = True
-        for process in self._processes.values():
+        processes = list(self._processes.values())  # another thread may be adding one, and ends it itself
+        for process in processes:
             process.terminate()
         deadline_s = time.monotonic() + _TERMINATE_TIMEOUT_S
-        for process in self._processes.values():
+        for process in processes:
             if not process.wait(max(0.0, deadline_s - time.monotonic())):
                 logger.warning("Worker %s did not end in time and is killed", process.name)
                 process.kill()
+
+    def _begin(self, spec: WorkerSpec) -> Process:
+        """Start a process that `stop` finds, or end it where `stop` has looked already. Raises `EngineStartError`."""
+        process = self._processes[spec.name] = self._spawn(spec)
+        if self._is_stopping:
+            process.kill()
+            raise EngineStartError(f"Worker {spec.name} is not wanted any more")
+        return process
 
     async def _keep_one(self, spec: WorkerSpec, on_up: OnUp, on_down: OnDown) -> None:
         backoff_s = self._restart_backoff_s
@@ -111,9 +120,9 @@ class Supervisor:
                 logger.warning("Worker %s has ended; it starts again in %.1f s", spec.name, backoff_s)
                 await asyncio.sleep(backoff_s)
                 backoff_s = min(2 * backoff_s, _MAX_BACKOFF_S)
-            process = self._processes[spec.name] = await asyncio.to_thread(self._spawn, spec)
             self.num_restarts += 1
             try:
+                process = await asyncio.to_thread(self._begin, spec)
                 await asyncio.to_thread(process.wait_ready, _ignore)
                 break
             except ChiasmError as error:

@@ -17,7 +17,7 @@ from chiasm.launch.model import model_directory, preparer_of, served_name
 from chiasm.launch.processes.base import Process, Spawn
 from chiasm.launch.processes.specs import WHOLE, WorkerSpec, niceness_of, settings_of_one, specs_of
 from chiasm.launch.vllm.cache_events import events_of_listed, events_of_started, require_listener, wants_events
-from chiasm.launch.vllm.devices import assigned, check_cores, check_split, is_encoder
+from chiasm.launch.vllm.devices import among, assigned, check_cores, check_split, is_encoder
 from chiasm.launch.vllm.flags import Place, arguments_of, environment_of, hands_embeddings_over
 from chiasm.launch.vllm.installed import InstalledVllm, installed_vllm, interpreter
 from chiasm.launch.vllm.ports import lasting_port
@@ -68,7 +68,10 @@ class VllmCrew:
         self.listed: Sequence[tuple[str | None, str]] = [(one.name, one.url) for one in self._by_name.values()]
         self.shares_host = not self.listed
         self.start_timeout_s = settings.vllm.start_timeout_s
-        self.specs: Sequence[WorkerSpec] = specs or ([] if self.listed else vllm_specs(settings.routing))
+        if specs is None:
+            self.specs: Sequence[WorkerSpec] = [] if self.listed else vllm_specs(settings.routing)
+        else:
+            self.specs = specs
         is_ours = not self.listed and specs is None  # nobody else speaks to the servers, so that nobody needs the token
         self._token = settings.routing.worker_token or (secrets.token_urlsafe(24) if is_ours else "")
         self._spool: Spool | None = None
@@ -103,7 +106,8 @@ class VllmCrew:
             environment = inherited_environment() | environment_of(spec, settings, place)
             environment |= {"PYTHONPATH": str(inside)} | ({"VLLM_API_KEY": self._token} if self._token else {})
             if self._installed.device == "cuda":
-                environment["CUDA_VISIBLE_DEVICES"] = self._devices[spec.name]
+                seen = environment.get("CUDA_VISIBLE_DEVICES", "")
+                environment["CUDA_VISIBLE_DEVICES"] = among(self._devices[spec.name], seen)
             command = Command(
                 arguments=tuple(arguments_of(spec, settings, place)),
                 environment=environment,
@@ -222,6 +226,20 @@ class VllmCrew:
         if listed is not None:
             return listed.data_parallel
         return 1 if spec is None or is_encoder(spec) else self._settings.vllm.data_parallel
+
+
+class VllmRosterCrew(VllmCrew):
+    """Nothing of its own: servers on other hosts, of the topology's names and roles, whose addresses a roster has."""
+
+    def __init__(self, settings: Settings) -> None:
+        super().__init__(settings, specs=())
+        videos = self.model.takes_videos
+        ranks = settings.vllm.data_parallel
+        self._by_name = {
+            spec.name: ListedWorker(url="", roles=spec.roles, name=spec.name, data_parallel=ranks, videos=videos)
+            for spec in vllm_specs(settings.routing)
+        }
+        self.shares_host = False
 
 
 def vllm_specs(routing: RoutingSettings) -> list[WorkerSpec]:

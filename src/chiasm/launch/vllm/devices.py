@@ -1,5 +1,4 @@
 """Which devices each server gets, and whether the model can be split as asked."""
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -80,6 +79,15 @@ def assigned(specs: Sequence[WorkerSpec], vllm: VllmSettings, num_cuda: int) -> 
     return [
         ",".join(str(first + offset) for offset in range(count)) for first, count in zip(firsts, needed, strict=True)
     ]
+
+
+def among(numbers: str, seen: str) -> str:
+    """What `CUDA_VISIBLE_DEVICES` must be for devices that are counted among those that a process may see by it.
+
+    `seen` is its own; empty where it may see all.
+    """
+    names = [one.strip() for one in seen.split(",")] if seen else []
+    return ",".join(names[int(number)] if int(number) < len(names) else number.strip() for number in numbers.split(","))
 
 
 def _fits_heads(size: int, heads: int, kv_heads: int) -> bool:

@@ -1,16 +1,18 @@
 """What is placed, and what travels to a node: everything but secrets."""
 
 import json
+import re
 
 import msgspec
 import pytest
 
 from chiasm.errors import InvalidSettingError
 from chiasm.launch.cluster.placement import (
-    GATEWAY,
     Assignment,
+    as_gateway,
     assignment_of,
     cluster_specs,
+    gateway_specs,
     on_node,
     ray_address,
     room_of,
@@ -21,6 +23,7 @@ from chiasm.settings.secret import hand_down_secrets
 
 SECRETS = {"gateway.api_keys": ["k\u00e9y"], "gateway.admin_keys": ["operator-key"], "routing.worker_token": "shared"}
 ENCODER = WorkerSpec(name="encode-0", roles=("encode",))
+GATEWAY = WorkerSpec(name="gateway-0", roles=())
 
 
 def settings(**values):
@@ -64,8 +67,46 @@ def test_a_cluster_needs_workers_of_the_embedded_engine():
     assert [one.name for one in cluster_specs(settings())] == ["encode-0", "prefill-0", "decode-0"]
     with pytest.raises(InvalidSettingError, match="needs workers"):
         cluster_specs(settings(**{"routing.topology": "local"}))
-    with pytest.raises(InvalidSettingError, match="vLLM"):
-        cluster_specs(settings(**{"engine.kind": "vllm"}))
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"routing.topology": "e-pd"},
+        {"vllm.workers_file": "workers.toml"},
+        {"vllm.devices": ["0", "0"]},
+        {"adapters.roots": ["/adapters"]},
+    ],
+)
+def test_of_vllm_only_whole_servers_are_placed(values):
+    whole = {"engine.kind": "vllm", "routing.topology": "agg"}
+    assert [one.name for one in cluster_specs(settings(**whole))] == ["worker-0", "worker-1"]
+    with pytest.raises(InvalidSettingError, match=r"vLLM|whole servers"):
+        cluster_specs(settings(**(whole | values)))
+
+
+def test_a_server_of_vllm_gets_a_port_and_the_time_that_it_needs(node):
+    node.setenv("CHIASM_ROUTING__WORKER_TOKEN", "shared")
+    whole = settings(**{"engine.kind": "vllm", "routing.topology": "agg", "vllm.start_timeout_s": 700.0} | SECRETS)
+    spec = cluster_specs(whole)[0]
+    assignment = assignment_of(spec, whole)
+    assert assignment.start_timeout_s == 700.0
+    assert assignment_of(GATEWAY, whole).start_timeout_s < 700.0
+    assert re.fullmatch(r"http://127\.0\.0\.1:[1-9][0-9]+", on_node(assignment, "127.0.0.1").spec.address)
+
+
+def test_several_gateways_need_a_store_and_have_ports_of_their_own():
+    assert [one.name for one in gateway_specs(settings())] == ["gateway-0"]
+    three = {"cluster.gateways": 3}
+    with pytest.raises(InvalidSettingError, match="3 gateways need a store"):
+        gateway_specs(settings(**three))
+    shared = settings(**three, **{"gateway.store": "redis://h:6379/0", "gateway.port": 9000})
+    assert [one.name for one in gateway_specs(shared)] == ["gateway-0", "gateway-1", "gateway-2"]
+    assert [as_gateway(shared, place).gateway.port for place in range(3)] == [9000, 9001, 9002]
+    anywhere = settings(**{"gateway.port": 0})
+    assert as_gateway(anywhere, 2).gateway.port == 0
+    with pytest.raises(InvalidSettingError, match="no 3 ports"):
+        gateway_specs(settings(**three, **{"gateway.store": "redis://h", "gateway.port": 65534}))
 
 
 def test_each_role_has_its_room_and_the_heaviest_counts():

@@ -1,6 +1,7 @@
 """A gateway's fleet follows a roster: join, drain, leave, and join again elsewhere."""
 
 import asyncio
+from types import SimpleNamespace
 
 import pytest
 
@@ -15,19 +16,25 @@ class Journal:
 
     def __init__(self):
         self.there, self.drained, self.refused, self.log = {}, set(), set(), []
+        self.members = {}
 
     async def join(self, name, address):
         self.log.append(("join", name, address))
         if address in self.refused:
             raise EngineDeadError("nobody listens")
         self.there[name] = address
+        self.members[name] = SimpleNamespace(is_shared=False)
 
     async def leave(self, name):
         self.log.append(("leave", name))
         self.there.pop(name, None)
+        self.members.pop(name, None)
+
+    def behind(self, name):
+        return [name]
 
     def find(self, name):
-        return self.there.get(name)
+        return self.members.get(name)
 
     def drain(self, name):
         self.drained.add(name)
@@ -54,6 +61,7 @@ async def test_workers_join_and_leave_as_the_roster_says(kept):
     keeper.put(Roster(1, {"e": Listed("http://a:1"), "p": Listed("http://a:2")}, 3))
     await until(lambda: journal.there == {"e": "http://a:1", "p": "http://a:2"})
     assert keeper.encoders_wanted == 3
+    await until(lambda: [one.is_shared for one in journal.members.values()] == [True, True])
     keeper.put(Roster(2, {"p": Listed("http://a:2")}))
     await until(lambda: journal.there == {"p": "http://a:2"})
 

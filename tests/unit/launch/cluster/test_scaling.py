@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import threading
 
 import pytest
 
@@ -131,6 +132,31 @@ async def test_one_that_never_gets_idle_goes_when_the_time_is_over(caplog):
     await scaled.encoders.drop(name, scaled.left.append, report, 0.01)
     assert "still has work" in caplog.text
     assert not scaled.made[0].is_alive
+
+
+async def test_one_that_is_dropped_while_it_is_being_started_does_not_stay(caplog):
+    entered, go_on, scaled = threading.Event(), threading.Event(), Scaled()
+
+    def slow(spec):
+        entered.set()
+        assert go_on.wait(10)
+        return scaled._made(spec, is_broken=False)
+
+    scaled.encoders = ScaledEncoders(slow, 0.01, 2, scaled._on_up, scaled._on_down)
+    name = scaled.encoders.add()
+    await until(entered.is_set)
+
+    async def nothing():
+        return Load({}, {})
+
+    dropping = asyncio.create_task(scaled.encoders.drop(name, scaled.left.append, nothing, 30.0))
+    await until(lambda: not scaled.encoders.names)
+    await asyncio.sleep(0)
+    assert not dropping.done()
+    go_on.set()
+    await dropping
+    assert [(one.name, one.is_alive) for one in scaled.made] == [(name, False)]
+    assert (scaled.up, caplog.text) == ({}, "")
 
 
 async def test_one_that_does_not_start_is_given_up(caplog):

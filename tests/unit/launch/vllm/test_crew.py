@@ -9,9 +9,10 @@ import pytest
 import chiasm
 from chiasm.engines.vllm.plugin import register
 from chiasm.errors import EngineStartError, InvalidSettingError, MissingExtraError
+from chiasm.launch.processes.specs import WHOLE
 from chiasm.launch.vllm import cache_events
 from chiasm.launch.vllm import crew as crew_module
-from chiasm.launch.vllm.crew import VllmCrew, served_model
+from chiasm.launch.vllm.crew import VllmCrew, VllmRosterCrew, served_model
 from chiasm.launch.vllm.installed import InstalledVllm
 from chiasm.settings import EngineSettings, RoutingSettings, Settings, VllmSettings
 
@@ -90,6 +91,14 @@ def test_servers_that_run_already_need_no_vllm_here(tmp_path, monkeypatch):
     assert crew.listed == [("10.0.0.7:8000", "http://10.0.0.7:8000")]
     assert not crew.specs
     assert not crew.shares_host
+
+
+def test_a_rosters_servers_need_no_vllm_here_and_their_roles_are_known_by_name(monkeypatch):
+    monkeypatch.setattr(crew_module, "installed_vllm", lambda setting: pytest.fail("looked"))
+    crew = VllmRosterCrew(settings("agg", data_parallel=2))
+    assert (list(crew.specs), list(crew.listed), crew.shares_host) == ([], [], False)
+    assert list(crew._by_name) == ["worker-0", "worker-1"]
+    assert {(one.roles, one.data_parallel) for one in crew._by_name.values()} == {(WHOLE, 2)}
 
 
 def test_events_that_must_be_heard_need_somebody_to_listen(installed, monkeypatch, tmp_path):

@@ -4,7 +4,7 @@ import pytest
 
 from chiasm.errors import InvalidSettingError
 from chiasm.launch.vllm.crew import vllm_specs
-from chiasm.launch.vllm.devices import assigned, check_cores, check_split
+from chiasm.launch.vllm.devices import among, assigned, check_cores, check_split
 from chiasm.settings import RoutingSettings, VllmSettings
 
 TEXT = {"num_attention_heads": 12, "num_key_value_heads": 4, "num_hidden_layers": 4}
@@ -68,3 +68,11 @@ def test_servers_may_share_devices_where_the_operator_says_so():
 def test_devices_that_are_not_there_are_refused_before_anything_starts(settings, what):
     with pytest.raises(InvalidSettingError, match=what):
         assigned(SPECS, VllmSettings(**settings), 4)
+
+
+@pytest.mark.parametrize(
+    ("numbers", "seen", "expected"),
+    [("0,1", "", "0,1"), ("0", "3", "3"), ("1, 0", "2,5", "5,2"), ("0", "GPU-8f", "GPU-8f")],
+)
+def test_devices_are_counted_among_those_that_may_be_seen(numbers, seen, expected):
+    assert among(numbers, seen) == expected
