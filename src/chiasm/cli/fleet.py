@@ -101,7 +101,8 @@ def _restart_gateway(server: str, api_key: str | None, *, json: bool) -> None:
                 f"No other process serves after {_TIMEOUT_S:.0f} s", hint="The server's log says why"
             )
         time.sleep(_LOOK_INTERVAL_S)
-        found = _ask("GET", _GATEWAY_PATH, server, api_key)
+        waiting = "?while=starting" if found["state"] == "starting" else ""  # each look is a line of the audit log
+        found = _ask("GET", _GATEWAY_PATH + waiting, server, api_key)
     if json:
         print_json(found)
     else:

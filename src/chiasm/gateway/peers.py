@@ -30,6 +30,7 @@ _ACTS = "acts"
 _CONTENT = "content"
 _MAX_ENTRIES = 256
 _MAX_NOTES = 256
+_MAX_NOTES_BYTES = 64 * 2**10  # of a round; what others read at once is this times `_MAX_ENTRIES` at most
 _CONFIRM_TIMEOUT_S = TTL_S + 1.0
 """After which a gateway that has not confirmed would have been gone if it were dead."""
 _LOOK_INTERVAL_S = 0.05
@@ -167,7 +168,7 @@ class Peers:
             notes = decode_notes(entry.payload) if entry.by != self._link.name else None
             if notes is not None and _order(notes.acts_at) >= order_of(self._deleted_at):
                 self.num_learned += fleet.learn(notes.notes)
-        taken = fleet.take_notes(_MAX_NOTES)
+        taken = fleet.take_notes(_MAX_NOTES, _MAX_NOTES_BYTES)
         if taken is not None:
             payload = encode_notes(Notes(self._link.presence.acts_at, taken))
             await self._link.call(lambda store: store.publish(_CONTENT, payload))

@@ -71,7 +71,7 @@ class Renewable(Protocol):
 class Concerted(Protocol):
     """A fleet that several gateways route to: what one of them learns or decides, the others can be told."""
 
-    def take_notes(self, max_notes: int) -> bytes | None:
+    def take_notes(self, max_notes: int, max_bytes: int) -> bytes | None:
         """What was learned about contents since the last call, for `learn` of others; None for nothing."""
         ...
 

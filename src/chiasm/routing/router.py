@@ -148,9 +148,9 @@ class Router:
         num_known = self.fleet.embeddings.forget_all(deletion)
         return num_known + self.fleet.prefixes.forget_all(deletion, self._parts.clock.now_s())
 
-    def take_notes(self, max_notes: int) -> bytes | None:
+    def take_notes(self, max_notes: int, max_bytes: int) -> bytes | None:
         """See `Concerted`."""
-        return self.notes.take(max_notes)
+        return self.notes.take(max_notes, max_bytes)
 
     def learn(self, notes: bytes) -> int:
         """See `Concerted`."""

@@ -6,9 +6,11 @@ import pytest
 
 from chiasm.errors import EngineDeadError, InvalidSettingError
 from chiasm.gateway import create_app
+from chiasm.gateway.routes import processes
 from chiasm.protocol.deletion import Deleted, Deletion
+from chiasm.protocol.fleet import GatewayProcessState
 from chiasm.settings import GatewaySettings
-from tests.asgi import call
+from tests.asgi import Call, call
 from tests.fakes import FakeIngest, FakeWorker
 
 KEYS, ADMIN = ("first-key", "second-key"), "operator"
@@ -194,3 +196,34 @@ async def test_an_engine_in_this_process_that_is_dead_says_so():
 async def test_an_engine_that_cannot_forget_says_so():
     made = await admin(app(FakeWorker()), f"/admin/media/{SHA}")
     assert (made.status, made.error["code"]) == (400, "unsupported_feature")
+
+
+class Successions:
+    """A server whose successor takes a while."""
+
+    def __init__(self, *states):
+        self.states = list(states)
+
+    def gateway_process(self):
+        state = self.states.pop(0) if len(self.states) > 1 else self.states[0]
+        return GatewayProcessState(pid=7, state=state, error="")
+
+    def replace(self):
+        """It is scripted."""
+
+
+async def test_a_look_at_the_gateways_process_may_wait_for_a_change(monkeypatch):
+    app = create_app(FakeWorker(), FakeIngest(), GatewaySettings(admin_keys=(ADMIN,)))
+
+    async def look(query, *states):
+        app.state.gateway.replaceable = Successions(*states)
+        made = Call(app, "/admin/gateway", headers=bearer(ADMIN))
+        made.scope["query_string"] = query.encode()
+        return (await made.run()).json["state"]
+
+    monkeypatch.setattr(processes, "_LOOK_INTERVAL_S", 0.001)
+    assert await look("", "starting") == "starting", "nobody said that it should wait"
+    assert await look("while=starting", "starting", "starting", "leaving") == "leaving"
+    assert await look("while=serving", "starting") == "starting"
+    monkeypatch.setattr(processes, "_WAIT_S", 0.01)
+    assert await look("while=starting", "starting") == "starting", "it does not wait for ever"

@@ -26,7 +26,7 @@ class KnowingWorker(ForgetfulWorker):
         self.forgotten, self.learned, self.drained, self.news = [], [], {}, []
         self.there = {"w0"}
 
-    def take_notes(self, max_notes):
+    def take_notes(self, max_notes, max_bytes):
         return self.news.pop(0) if self.news else None
 
     def learn(self, notes):

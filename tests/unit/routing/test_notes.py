@@ -13,6 +13,9 @@ from tests.unit.routing.virtual_time import run
 SALT = "ours"
 
 
+MANY_BYTES = 2**20
+
+
 def two(shared=("w0", "w1"), **settings):
     """Two gateways' routers over workers of the same names."""
     fleets = [Fleet("auto", {"w0": ALL, "w1": ALL}, **settings) for _ in range(2)]
@@ -23,7 +26,7 @@ def two(shared=("w0", "w1"), **settings):
 
 
 def tell(source, target):
-    notes = source.router.take_notes(1000)
+    notes = source.router.take_notes(1000, MANY_BYTES)
     return 0 if notes is None else target.router.learn(notes)
 
 
@@ -81,10 +84,23 @@ def test_what_is_not_fetched_is_bounded_and_a_deletion_drops_it():
         embeddings = first.router.fleet.embeddings
         for number in range(_MAX_PENDING + 10):
             embeddings.held(f"{number:064x}", "w0", SALT)
-        assert len(msgspec.msgpack.decode(first.router.take_notes(2 * _MAX_PENDING))) == _MAX_PENDING
+        assert len(msgspec.msgpack.decode(first.router.take_notes(2 * _MAX_PENDING, MANY_BYTES))) == _MAX_PENDING
         embeddings.held("ab" * 32, "w0", SALT)
         assert first.router.forget_known(Deletion(cache_salt=SALT)) > 0
-        assert first.router.take_notes(10) is None
+        assert first.router.take_notes(10, MANY_BYTES) is None
+
+    run(serve())
+
+
+def test_notes_are_taken_by_bytes_too_and_one_that_is_too_large_is_dropped():
+    async def serve():
+        first, _ = two()
+        for number in range(4):
+            first.router.fleet.embeddings.held(f"{number:064x}", "w0", SALT)
+        size = len(first.router.take_notes(1, MANY_BYTES))
+        assert len(msgspec.msgpack.decode(first.router.take_notes(10, 2 * size))) == 2
+        assert first.router.take_notes(10, size // 2) is None
+        assert first.router.take_notes(10, MANY_BYTES) is None, "it does not come again and again"
 
     run(serve())
 
@@ -94,7 +110,7 @@ def test_long_prompts_are_told_in_few_words():
         first, _ = two()
         prefixes = prefixes_of(ask("word " * 50_000, *(picture(f"p{number}") for number in range(40))))
         first.router.fleet.prefixes.served(prefixes, "w0")
-        assert len(first.router.take_notes(10)) < 40_000
+        assert len(first.router.take_notes(10, MANY_BYTES)) < 40_000
 
     run(serve())
 

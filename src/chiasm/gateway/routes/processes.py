@@ -1,5 +1,8 @@
 """`/admin/workers`: the worker processes that this server runs, and their replacement."""
 
+import asyncio
+from contextlib import suppress
+
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
@@ -11,6 +14,8 @@ from chiasm.protocol.deletion import Deleted
 from chiasm.protocol.fleet import Renewable, Replaceable, WorkerProcessState
 from chiasm.sharing.acts import DrainAct
 
+_WAIT_S = 20.0
+_LOOK_INTERVAL_S = 0.1
 _SAID = {None: False, "false": False, "true": True}
 
 
@@ -55,8 +60,13 @@ class ProcessRoutes:
         return json_response(DrainReport(worker=name, is_draining=not is_over, gateways=gateways))
 
     async def gateway(self, request: Request) -> Response:
-        """`GET /admin/gateway`: the process that serves, and whether its successor starts."""
-        return json_response(self._replaceable().gateway_process())
+        """`GET /admin/gateway?while=starting`: the process that serves, once its state is another, or after 20 s."""
+        replaceable, state = self._replaceable(), request.query_params.get("while")
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_WAIT_S):
+                while replaceable.gateway_process().state == state:  # noqa: ASYNC110 - a keeper changes it, too
+                    await asyncio.sleep(_LOOK_INTERVAL_S)
+        return json_response(replaceable.gateway_process())
 
     async def replace(self, request: Request) -> Response:
         """`POST /admin/gateway/restart`: answers at once; `GET /admin/gateway` says when another process serves."""

@@ -59,10 +59,18 @@ class ContentNotes:
         embeddings.on_offered = self._offered
         embeddings.on_held = self._held
 
-    def take(self, max_notes: int) -> bytes | None:
-        """The oldest notes, encoded; None for none. They are not kept."""
-        notes = [self._pending.popleft() for _ in range(min(max_notes, len(self._pending)))]
-        return _encode(notes) if notes else None
+    def take(self, max_notes: int, max_bytes: int) -> bytes | None:
+        """The oldest notes, encoded; None for none. They are not kept, nor is one that is larger than `max_bytes`."""
+        taken: list[msgspec.Raw] = []
+        while self._pending and len(taken) < max_notes:
+            note = _encode(self._pending[0])
+            if len(note) <= max_bytes:
+                max_bytes -= len(note)
+                taken.append(msgspec.Raw(note))
+            elif taken:
+                break
+            self._pending.popleft()
+        return _encode(taken) if taken else None
 
     def drop(self) -> None:
         """Forget what was not taken yet."""
