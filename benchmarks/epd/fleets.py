@@ -1,5 +1,6 @@
 """Servers of several topologies side by side, one thread a worker, and what their workers counted."""
 
+import argparse
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -12,6 +13,14 @@ from chiasm.bench.grid.spec import GridSpec, Topology
 PROCESSES = {"e-pd": ("encoder", "prefill and decode"), "e-p-d": ("encoder", "prefill", "decode")}
 _LOOKED_S = 1.2
 """More than two of the gateway's intervals between looks at its workers (`routing.health_interval_s`)."""
+
+
+def ways_of(args: argparse.Namespace) -> dict[str, tuple[str, ...]]:
+    """The topologies of a command line, each also with the settings of every `--against`."""
+    ways: dict[str, tuple[str, ...]] = {name: (name,) for name in args.topologies}
+    for settings in args.against or ():
+        ways |= {f"{name} {' '.join(settings)}": (name, *settings) for name in args.topologies}
+    return ways
 
 
 @asynccontextmanager

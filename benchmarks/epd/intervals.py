@@ -37,6 +37,11 @@ def ratio_of_p95(samples: Samples) -> Samples:
     return np.quantile(samples[..., 0], 0.95, axis=1) / np.quantile(samples[..., 1], 0.95, axis=1)
 
 
+def ratio_of_means(samples: Samples) -> Samples:
+    """Mean of the first over mean of the second of each pair."""
+    return samples[..., 0].mean(axis=1) / samples[..., 1].mean(axis=1)
+
+
 def ratio_of_medians(samples: Samples) -> Samples:
     """Median of the first over median of the second of each pair."""
     return np.median(samples[..., 0], axis=1) / np.median(samples[..., 1], axis=1)

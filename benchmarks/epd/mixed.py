@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.epd.fleets import fleets
+from benchmarks.epd.fleets import fleets, ways_of
 from benchmarks.epd.intervals import interval, ratio_of_p95, verdict
 from benchmarks.epd.requests import TEXT, body, pictures
 from benchmarks.sending import capacity_per_s, poisson, send, shuffled
@@ -22,10 +22,7 @@ OUTPUT = 16
 async def mixed(args: argparse.Namespace) -> dict[str, Any]:
     """Pairs over all seeds, for each topology."""
     count = args.requests or REQUESTS
-    ways = {name: (name,) for name in args.topologies}
-    if args.against:
-        ways |= {f"{name} {' '.join(args.against)}": (name, *args.against) for name in args.topologies}
-    async with fleets(ways, *NO_CACHES) as running:
+    async with fleets(ways_of(args), *NO_CACHES) as running:
         both = [*_texts("capacity", count // 2), *_shown("capacity", count // 2, args.tokens)]
         for server in running.values():  # so that all have met what is coming
             await capacity_per_s(server.target, both, 4)

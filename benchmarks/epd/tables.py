@@ -21,6 +21,24 @@ def mixed_table(result: Row) -> str:
     return "\n".join(lines) + "\n"
 
 
+def long_texts_table(result: Row) -> str:
+    """First tokens and whole answers of each way over those of the first, and what its gateway waited for a core."""
+    lines = [
+        f"Texts, answers of 128 tokens, {result['rate_per_s']:.1f} a second, {result['asked']} to each way. Ratios of "
+        f"means to those of {result['against']}, same texts at the same times; the last column is how long a gateway's "
+        "event loop was ready to run and had no core, for each request.\n",
+        "| way | TTFT, mean | p95 | E2EL, mean | TTFT | E2EL | gateway waited |",
+        "|---|---:|---:|---:|---|---|---:|",
+    ]
+    for name, ms in result["ms"].items():
+        ratios = result["ratios"][name]
+        lines.append(
+            f"| {name} | {ms['ttft_mean']:.1f} ms | {ms['ttft_p95']:.1f} ms | {ms['e2el_mean']:.1f} ms | "
+            f"{_ratio(ratios.get('ttft'))} | {_ratio(ratios.get('e2el'))} | {result['waited_ms'][name]:.2f} ms |"
+        )
+    return "\n".join(lines) + "\n"
+
+
 def repeat_table(result: Row) -> str:
     """A second question about a picture."""
     lines = [
@@ -78,6 +96,7 @@ def stages_table(result: Row) -> str:
 
 SCENARIOS = {
     "mixed": ("Text beside pictures", mixed_table),
+    "long_texts": ("Long answers to texts", long_texts_table),
     "repeat": ("Another question about the same picture", repeat_table),
     "stages": ("Where the time to the first token goes", stages_table),
     "forwarding": ("Metadata against media to the prefill worker", forwarding_table),

@@ -41,8 +41,7 @@ def serve_worker(
         InvalidSettingError: It cannot listen there.
         EngineStartError: The model cannot be served.
     """
-    process_steps_back(niceness_of(spec, settings))
-    settings = behind_gateway(settings)
+    settings, niceness = behind_gateway(settings), niceness_of(spec, settings)
     listener = _listener(spec.address, settings.routing.worker_token)
     try:
         transport = make_transport(settings.transfer)
@@ -50,6 +49,7 @@ def serve_worker(
     except BaseException:
         listener.close()
         raise
+    process_steps_back(niceness)  # not before: on a busy host it would not be ready in time
     gc.collect()
     gc.freeze()  # what a loaded model consists of need not be walked again and again
 

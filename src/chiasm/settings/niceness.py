@@ -27,12 +27,36 @@ def process_steps_back(niceness: int) -> None:
     """
     if not niceness:
         return
-    with suppress(OSError):  # a system without /proc
-        for task in Path("/proc/self/task").iterdir():
-            _lower(int(task.name), niceness)
+    _lower_threads(os.getpid(), niceness)
     if os.getsid(0) == os.getpid():
-        with suppress(OSError):  # a system without autogroups, or one that lets nobody set them
-            Path("/proc/self/autogroup").write_text(str(niceness), "ascii")
+        _lower_session(os.getpid(), niceness)
+
+
+def session_steps_back(leader: int, niceness: int) -> None:
+    """Give all processes that run in a session, which are another program's, a lower priority; 0: nothing.
+
+    Args:
+        leader: The number of the process that the session was made for.
+        niceness: As of `thread_steps_back`.
+    """
+    if not niceness:
+        return
+    for folder in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):  # the process has ended
+            if os.getsid(int(folder.name)) == leader:
+                _lower_threads(int(folder.name), niceness)
+    _lower_session(leader, niceness)
+
+
+def _lower_session(leader: int, niceness: int) -> None:
+    with suppress(OSError):  # a system without autogroups, or one that lets nobody set them
+        Path(f"/proc/{leader}/autogroup").write_text(str(niceness), "ascii")
+
+
+def _lower_threads(process: int, niceness: int) -> None:
+    with suppress(OSError):  # a system without /proc, or the process has ended
+        for task in Path(f"/proc/{process}/task").iterdir():
+            _lower(int(task.name), niceness)
 
 
 def _lower(thread: int, niceness: int) -> None:

@@ -5,7 +5,8 @@ import json
 import pytest
 
 from benchmarks.epd import tables
-from benchmarks.epd.intervals import interval, ratio_of_medians, ratio_of_p95, verdict
+from benchmarks.epd.fleets import ways_of
+from benchmarks.epd.intervals import interval, ratio_of_means, ratio_of_medians, ratio_of_p95, verdict
 from benchmarks.epd.requests import body, pictures
 from benchmarks.topologies import SCENARIOS, parsed
 
@@ -14,9 +15,22 @@ RATIO = {"value": 1.1, "low": 1.05, "high": 1.2, "count": 5}
 
 def test_every_scenario_has_a_table():
     assert set(SCENARIOS) == set(tables.SCENARIOS)
-    assert parsed(["--scenario", "repeat"]).name == "epd-repeat"
-    with pytest.raises(SystemExit):
-        parsed([])
+    assert parsed(["--scenario", "repeat", "mixed", "--topologies", "auto"]).scenario == ["repeat", "mixed"]
+    for wrong in ([], ["--scenario", "repeat", "mixed", "--name", "x"]):
+        with pytest.raises(SystemExit):
+            parsed(wrong)
+
+
+def test_topologies_are_compared_with_settings_of_their_own():
+    words = ["--scenario", "mixed", "--topologies", "agg", "auto", "--against", "a.b=1", "--against", "a.b=2", "c.d=3"]
+    assert ways_of(parsed(words)) == {
+        "agg": ("agg",),
+        "auto": ("auto",),
+        "agg a.b=1": ("agg", "a.b=1"),
+        "auto a.b=1": ("auto", "a.b=1"),
+        "agg a.b=2 c.d=3": ("agg", "a.b=2", "c.d=3"),
+        "auto a.b=2 c.d=3": ("auto", "a.b=2", "c.d=3"),
+    }
 
 
 def test_requests_are_the_same_for_a_seed_and_new_for_another():
@@ -35,13 +49,9 @@ def test_ratios_are_those_of_pairs():
 
 def test_requests_that_wait_for_each_other_say_less():
     pairs = [(2.0 if number // 8 % 2 else 1.0, 1.0) for number in range(240)]
-    single, blocks = interval(pairs, _ratio_of_means), interval(pairs, _ratio_of_means, 8)
+    single, blocks = interval(pairs, ratio_of_means), interval(pairs, ratio_of_means, 8)
     assert single["value"] == blocks["value"] == pytest.approx(1.5)
     assert blocks["high"] - blocks["low"] > 2 * (single["high"] - single["low"])
-
-
-def _ratio_of_means(samples):
-    return samples[..., 0].mean(axis=1) / samples[..., 1].mean(axis=1)
 
 
 @pytest.mark.parametrize(("limit", "outcome"), [(1.3, "kept"), (1.1, "open"), (1.0, "broken")])
@@ -54,6 +64,12 @@ def test_answers_are_shown():
     mixed = tables.mixed_table({"rate_per_s": 2.0, "ratios": ratios, "verdicts": ["auto: ... open"]})
     assert "| auto | auto, media.niceness=5 |" in mixed
     assert "| 1.10 (1.05-1.20) | 1.15 (1.05-1.20) |" in mixed
+    ms = {"ttft_mean": 20.0, "ttft_p95": 31.26, "e2el_mean": 200.0}
+    texts = {"rate_per_s": 9.0, "asked": 3, "against": "agg", "ratios": {"agg": {}, "auto": {"ttft": RATIO}}}
+    texts |= {"ms": {"agg": ms, "auto": ms}, "waited_ms": {"agg": 0.5, "auto": 0.25}}
+    shown = tables.long_texts_table(texts)
+    assert "| agg | 20.0 ms | 31.3 ms | 200.0 ms | - | - | 0.50 ms |" in shown
+    assert "| auto | 20.0 ms | 31.3 ms | 200.0 ms | 1.10 (1.05-1.20) | - | 0.25 ms |" in shown
     repeat = {"ratios": {"auto": RATIO}, "encodes": {"auto": 0.0}, "decodes": {"auto": 0.0}, "verdicts": []}
     assert "| auto | 1.10 (1.05-1.20) | 0 | 0 |" in tables.repeat_table(repeat)
     stages = {f"{kind}{stage}_s": 0.001 for kind in ("", "critical_") for stage in tables.STAGES}

@@ -10,7 +10,7 @@ from chiasm.media.decoding import PictureDecoder
 from chiasm.media.isolation.pool import ProcessPool
 from chiasm.settings import MediaSettings
 from chiasm.settings import niceness as niceness_module
-from chiasm.settings.niceness import process_steps_back, thread_steps_back
+from chiasm.settings.niceness import process_steps_back, session_steps_back, thread_steps_back
 
 
 def niceness(pid: int = 0) -> int:
@@ -49,6 +49,7 @@ def test_a_system_that_refuses_or_knows_nothing_of_it_changes_nothing(monkeypatc
     monkeypatch.setattr(niceness_module, "Path", lambda _: Path("/nowhere"))
     thread_steps_back(5)
     process_steps_back(5)
+    session_steps_back(os.getpid(), 5)
     monkeypatch.undo()
     assert niceness() == 0
 

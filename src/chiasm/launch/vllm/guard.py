@@ -1,8 +1,7 @@
 """Stands between Chiasm and one vLLM server, and ends with all of the server's processes when Chiasm is gone.
 
-A program of its own that knows nothing but the standard library: `python guard.py STOP_S NICENESS COMMAND...`. Its
-standard input stays open as long as the owner lives. SIGTERM is handed on; what does not end then is killed with the
-whole group.
+A program of its own that knows nothing but the standard library: `python guard.py COMMAND...`. Its standard input
+stays open as long as the owner lives. SIGTERM is handed on; what does not end then is killed with the whole group.
 """
 
 import os
@@ -21,8 +20,7 @@ _LOOK_INTERVAL_S = 0.1
 def main() -> None:
     """Run the command in this process's group, and the group for no longer than the command and the owner."""
     stop_s = float(sys.argv[1])
-    _step_back(int(sys.argv[2]))
-    server = subprocess.Popen(sys.argv[3:], stdin=subprocess.DEVNULL)  # noqa: S603 - what the owner says
+    server = subprocess.Popen(sys.argv[2:], stdin=subprocess.DEVNULL)  # noqa: S603 - what the owner says
 
     def end(*_: object) -> None:
         with suppress(ProcessLookupError):
@@ -35,16 +33,6 @@ def main() -> None:
     server.wait()
     _until_alone()
     os.killpg(0, signal.SIGKILL)  # engines that their server left behind, and this process
-
-
-def _step_back(niceness: int) -> None:
-    """As `chiasm.settings.niceness.process_steps_back`, for this process and all that it will start."""
-    if not niceness:
-        return
-    with suppress(OSError):
-        os.setpriority(os.PRIO_PROCESS, 0, max(niceness, os.getpriority(os.PRIO_PROCESS, 0)))
-    with suppress(OSError):
-        Path("/proc/self/autogroup").write_text(str(niceness), "ascii")
 
 
 def _until_alone() -> None:

@@ -22,6 +22,7 @@ from chiasm.errors import EngineStartError
 from chiasm.launch.processes.pidfd import process_ended
 from chiasm.launch.vllm import guard
 from chiasm.launch.vllm.startup import reason_of, step_of
+from chiasm.settings.niceness import session_steps_back
 
 logger = logging.getLogger(__name__)
 _TAIL_LINES = 60
@@ -34,7 +35,8 @@ _KILL_TIMEOUT_S = 10.0
 class Command(msgspec.Struct, frozen=True, kw_only=True):
     """How to start a server: its command line and environment, where it will listen, how long it may take.
 
-    `address` is `unix:` and a path, or `http://host:port`; `niceness` is how far all of it steps back.
+    `address` is `unix:` and a path, or `http://host:port`; `niceness` is how far all of it steps back
+    once it answers.
     """
 
     arguments: tuple[str, ...]
@@ -59,9 +61,8 @@ class VllmProcess:
         self._command = command
         self._tail: deque[str] = deque(maxlen=_TAIL_LINES)
         self._steps: queue.SimpleQueue[tuple[str, float]] = queue.SimpleQueue()
-        words = (str(command.stop_timeout_s), str(command.niceness), *command.arguments)
         self._process = subprocess.Popen(  # noqa: S603 - the interpreter that the operator names, with vLLM's server
-            [sys.executable, guard.__file__, *words],
+            [sys.executable, guard.__file__, str(command.stop_timeout_s), *command.arguments],
             stdin=subprocess.PIPE,  # stays open: its end tells the guard that we are gone
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -103,6 +104,7 @@ class VllmProcess:
         except BaseException:
             self.kill()
             raise
+        session_steps_back(self.pid, self._command.niceness)
         self._pass_on(progress)
 
     async def ended(self) -> None:
