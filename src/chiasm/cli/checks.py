@@ -17,7 +17,6 @@ from chiasm.settings import Settings
 
 QUESTION = "What color is the shape?"
 ANSWER = "red"
-_SIDE_PX = 224
 _CPU_FEATURES = ("avx2", "avx512f", "avx512_bf16", "amx_bf16")
 
 
@@ -185,19 +184,18 @@ def _judged(text: str, *, is_packaged: bool) -> Check:
 
 def question(*, takes_images: bool) -> dict[str, Any]:
     """A chat request about a red circle, or a greeting for a model without eyes."""
-    picture = [{"type": "image_url", "image_url": {"url": _red_circle()}}] if takes_images else []
-    content = [*picture, {"type": "text", "text": QUESTION if takes_images else "Hello"}]
+    from chiasm.cli.red_circle import picture_url
+
+    return _asked({"type": "image_url", "image_url": {"url": picture_url()}}) if takes_images else _asked(None)
+
+
+def video_question() -> dict[str, Any]:
+    """A chat request about a red circle that moves. Raises `MissingExtraError` where no video can be made."""
+    from chiasm.cli.red_circle import video_url
+
+    return _asked({"type": "video_url", "video_url": {"url": video_url()}})
+
+
+def _asked(part: dict[str, Any] | None) -> dict[str, Any]:
+    content = [part, {"type": "text", "text": QUESTION}] if part else [{"type": "text", "text": "Hello"}]
     return {"messages": [{"role": "user", "content": content}], "temperature": 0, "max_tokens": 16}
-
-
-def _red_circle() -> str:
-    import base64
-    from io import BytesIO
-
-    from PIL import Image, ImageDraw
-
-    picture = Image.new("RGB", (_SIDE_PX, _SIDE_PX), "white")
-    ImageDraw.Draw(picture).ellipse((60, 60, 164, 164), fill=(220, 30, 30))
-    file = BytesIO()
-    picture.save(file, "PNG")
-    return "data:image/png;base64," + base64.b64encode(file.getvalue()).decode()

@@ -1,16 +1,17 @@
 """The checks of `chiasm doctor` for vLLM as the engine: versions, devices, media policy, a real hand-over."""
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
-from chiasm.cli.checks import ANSWER, Check, question
+from chiasm.cli.checks import ANSWER, Check, question, video_question
 from chiasm.cli.printing import LoadingLine
-from chiasm.errors import ChiasmError
+from chiasm.errors import ChiasmError, MissingExtraError, UnsupportedMediaError
 from chiasm.settings import Settings
 
 if TYPE_CHECKING:
+    from chiasm.cli.client import ChatClient
     from chiasm.launch.vllm.crew import VllmCrew
     from chiasm.launch.vllm.installed import InstalledVllm
 
@@ -35,7 +36,7 @@ def vllm_checks(settings: Settings) -> Iterator[Check]:
     yield _workers(crew)
     yield _media(settings)
     yield _cache_events(settings, crew)
-    yield from _hand_over(settings)
+    yield from _hand_over(settings, takes_videos=crew.model.takes_videos)
 
 
 def _installed(settings: Settings) -> tuple[Check, "InstalledVllm | None"]:
@@ -110,7 +111,7 @@ def _cache_events(settings: Settings, crew: "VllmCrew") -> Check:
     return Check("cache events", "ok", "routing forgets what servers evict")
 
 
-def _hand_over(settings: Settings) -> Iterator[Check]:
+def _hand_over(settings: Settings, *, takes_videos: bool) -> Iterator[Check]:
     """Start everything and ask about a red circle: which way did it go, and what was the answer."""
     from chiasm.cli.client import ChatClient
     from chiasm.launch.local import background_server
@@ -121,30 +122,51 @@ def _hand_over(settings: Settings) -> Iterator[Check]:
             server_context = background_server(msgspec.structs.replace(settings, gateway=own), progress)
             with server_context as server:
                 yield Check("start", "ok", f"{server.model} is served")
-                asked = question(takes_images=server.takes_images) | {"chiasm": {"receipt": True}}
-                chunks = list(ChatClient(server.address).stream(asked))
+                chunks = _answered(ChatClient(server.address), question(takes_images=server.takes_images))
+                yield _judged(chunks, is_packaged=not settings.engine.model, settings=settings)
+                if takes_videos:
+                    yield _video(ChatClient(server.address), settings)
     except ChiasmError as error:
         yield Check("hand-over", "fail", error.message, error.hint)
-        return
-    yield from _judged(chunks, is_packaged=not settings.engine.model, settings=settings)
 
 
-def _judged(chunks: list[dict[str, Any]], *, is_packaged: bool, settings: Settings) -> Iterator[Check]:
+def _answered(client: "ChatClient", body: dict[str, Any]) -> list[dict[str, Any]]:
+    return list(client.stream(body | {"chiasm": {"receipt": True}}))
+
+
+def _video(client: "ChatClient", settings: Settings) -> Check:
+    """The same of a clip. Models and servers that take none as they are set up are only told of."""
+    try:
+        chunks = _answered(client, video_question())
+    except (MissingExtraError, UnsupportedMediaError) as error:
+        return Check("video", "warn", error.message, error.hint)
+    except ChiasmError as error:
+        return Check("video", "fail", error.message, error.hint)
+    return _judged(chunks, is_packaged=not settings.engine.model, settings=settings, name="video")
+
+
+def _judged(
+    chunks: list[dict[str, Any]],
+    *,
+    is_packaged: bool,
+    settings: Settings,
+    name: Literal["hand-over", "video"] = "hand-over",
+) -> Check:
+    shown = "picture" if name == "hand-over" else "video"
     text = "".join(choice["delta"].get("content") or "" for chunk in chunks for choice in chunk["choices"])
     receipt: dict[str, Any] = next((chunk["chiasm"]["receipt"] for chunk in chunks if "chiasm" in chunk), {})
     attempts = (receipt.get("route") or {}).get("attempts", [])
     way = ", ".join(f"{one['stage']} on {one['worker']}: {one['outcome']}" for one in attempts)
     is_split = settings.routing.topology in ("e-pd", "e-p-d")
     if is_split and [one["outcome"] for one in attempts if one["stage"] == "encode"] != ["ok"]:
-        yield Check(
-            "hand-over", "fail", f"no encoder handed the picture over ({way or 'nothing was tried'})",
+        return Check(
+            name, "fail", f"no encoder handed the {shown} over ({way or 'nothing was tried'})",
             "Look at the encoder's log: it needs an EC connector as producer, prefill the same one as consumer",
         )  # fmt: skip
-    elif is_packaged and ANSWER not in text.lower():
-        yield Check(
-            "hand-over", "fail", f"asked for the colour of a red circle, the model said {text!r} ({way})",
-            "Embeddings or pictures arrive changed: compare with --set routing.topology=agg",
+    if is_packaged and ANSWER not in text.lower():
+        return Check(
+            name, "fail", f"asked for the colour of a red circle in a {shown}, the model said {text!r} ({way})",
+            f"Embeddings or {shown}s arrive changed: compare with --set routing.topology=agg",
         )  # fmt: skip
-    else:
-        first_s = receipt.get("ttft_s") or 0.0
-        yield Check("hand-over", "ok", f"{way}; first token after {first_s:.2f} s; answer {text!r}")
+    first_s = receipt.get("ttft_s") or 0.0
+    return Check(name, "ok", f"{way}; first token after {first_s:.2f} s; answer {text!r}")

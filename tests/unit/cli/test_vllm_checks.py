@@ -1,10 +1,12 @@
 """What doctor says of vLLM."""
 
+import sys
+
 import pytest
 
 from chiasm.cli import vllm_checks
-from chiasm.cli.vllm_checks import _cache_events, _judged, _media, _packages
-from chiasm.errors import MissingExtraError
+from chiasm.cli.vllm_checks import _cache_events, _judged, _media, _packages, _video
+from chiasm.errors import EngineError, MissingExtraError, UnsupportedMediaError
 from chiasm.launch.processes.specs import WorkerSpec
 from chiasm.launch.vllm.installed import InstalledVllm
 from chiasm.settings import MediaSettings, RoutingSettings, Settings, VllmSettings
@@ -50,7 +52,7 @@ def test_packages_are_missed_only_where_they_are_needed(topology, missing, vllm,
 
 
 def test_an_answer_is_good_when_an_encoder_handed_the_picture_over_and_it_is_right():
-    (check,) = _judged(chunks(), is_packaged=True, settings=settings())
+    check = _judged(chunks(), is_packaged=True, settings=settings())
     assert check.status == "ok"
     assert "encode on w: ok" in check.detail
 
@@ -60,15 +62,55 @@ def test_an_answer_is_good_when_an_encoder_handed_the_picture_over_and_it_is_rig
     [(chunks("blue"), "said 'blue'"), (chunks(outcomes=("engine_dead", "ok")), "no encoder handed")],
 )
 def test_a_wrong_answer_or_another_way_fails_with_what_to_do(found, what):
-    (check,) = _judged(found, is_packaged=True, settings=settings())
+    check = _judged(found, is_packaged=True, settings=settings())
     assert check.status == "fail"
     assert what in check.detail
     assert check.fix
 
 
 def test_answers_of_other_models_are_not_judged():
-    (check,) = _judged(chunks("blue"), is_packaged=False, settings=settings("agg"))
+    check = _judged(chunks("blue"), is_packaged=False, settings=settings("agg"))
     assert check.status == "ok"
+
+
+class Client:
+    """Answers a question, or fails."""
+
+    def __init__(self, answer):
+        self.answer = answer
+        self.asked = None
+
+    def stream(self, body):
+        self.asked = body
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        return iter(self.answer)
+
+
+@pytest.mark.parametrize(
+    ("answer", "status", "says"),
+    [
+        (chunks(), "ok", "red"),
+        (chunks("blue"), "fail", "in a video"),
+        (chunks(outcomes=("engine_dead", "ok")), "fail", "handed the video over"),
+        (EngineError("it died"), "fail", "it died"),
+        (UnsupportedMediaError("no frames", hint="videos = true"), "warn", "no frames"),
+    ],
+)
+def test_a_video_is_asked_about_like_a_picture(answer, status, says):
+    client = Client(answer)
+    check = _video(client, settings())
+    assert (check.name, check.status) == ("video", status)
+    assert says in check.detail
+    ((part, _),) = (message["content"] for message in client.asked["messages"])
+    assert part["video_url"]["url"].startswith("data:video/mp4;base64,")
+    assert client.asked["chiasm"] == {"receipt": True}
+
+
+def test_without_the_package_no_video_is_asked_about(monkeypatch):
+    monkeypatch.setitem(sys.modules, "av", None)
+    check = _video(Client(chunks()), settings())
+    assert (check.status, check.fix) == ("warn", "pip install 'chiasm[video]'")
 
 
 def test_servers_that_do_not_say_what_they_evict_are_a_warning():
@@ -93,6 +135,6 @@ def test_without_vllm_nothing_is_started(monkeypatch):
         raise MissingExtraError("no vLLM", hint="install it")
 
     monkeypatch.setattr("chiasm.launch.vllm.installed.installed_vllm", missing)
-    monkeypatch.setattr(vllm_checks, "_hand_over", lambda settings: pytest.fail("started"))
+    monkeypatch.setattr(vllm_checks, "_hand_over", lambda settings, **_: pytest.fail("started"))
     (check,) = vllm_checks.vllm_checks(settings())
     assert (check.status, check.detail, check.fix) == ("fail", "no vLLM", "install it")
