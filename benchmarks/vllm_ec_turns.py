@@ -30,7 +30,7 @@ from chiasm.engines.vllm.ec.admission import Admission
 from chiasm.engines.vllm.ec.announcement import Expected, Wanted, sealed
 from chiasm.engines.vllm.ec.counters import Counters
 from chiasm.engines.vllm.ec.engine_folder import engine_folder
-from chiasm.engines.vllm.ec.load_marks import LoadMarks
+from chiasm.engines.vllm.ec.forget_mark import ForgetMark
 from chiasm.engines.vllm.ec.options import EcOptions
 from chiasm.engines.vllm.ec.pulls import Pulls
 from chiasm.engines.vllm.ec.receipts import read_receipt
@@ -82,7 +82,7 @@ class ChiasmWay:
         self._pulls = Pulls(fetches, store, counters)
         expected = Expected(width=WIDTH, dtype="bfloat16", revision=REVISION)
         self._admission = Admission(store, self._pulls, counters, expected, wait_s=WAIT_S)
-        self._loader = LoadingWorker(torch.device("cpu"), LoadMarks(Path(folder)))
+        self._loader = LoadingWorker(torch.device("cpu"), ForgetMark(Path(folder)))
 
     def publish(self, identity: str, cache: dict[str, torch.Tensor]) -> None:
         self._worker.publish(identity, cache[identity])

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 from benchmarks import machine
 from chiasm.connectors.shm import arena
-from tests.vllm.fleets import transfer_config
+from tests.vllm.fleets import transfer_flags
 from tests.vllm.pictures import Params, ask, encode, grid, identity, new_picture, question, raw, reference
 from tests.vllm.servers import VllmServer, start, wait_ready
 
@@ -111,15 +111,14 @@ class Pair:
             server.stop()
 
     def _start(self, role: str) -> VllmServer:
-        config = transfer_config(role)
+        transfer = transfer_flags(role)
         if self.connector == "example":
             extra = {"shared_storage_path": str(self.store)}
-            config = json.dumps(
-                {"ec_connector": "ECExampleConnector", "ec_role": role, "ec_connector_extra_config": extra}
-            )
+            config = {"ec_connector": "ECExampleConnector", "ec_role": role, "ec_connector_extra_config": extra}
+            transfer = ["--ec-transfer-config", json.dumps(config)]
         limit = '{"image": 4, "video": 0}'
         log = self.folder / f"{role}-{time.monotonic_ns()}.log"
-        flags = ["--limit-mm-per-prompt", limit, "--ec-transfer-config", config, *self.arguments]
+        flags = ["--limit-mm-per-prompt", limit, *transfer, *self.arguments]
         return start(*flags, log_path=log, python=self.python)
 
 

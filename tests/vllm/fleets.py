@@ -10,6 +10,7 @@ from typing import NamedTuple
 from tests.vllm.servers import VllmServer, start, wait_ready
 
 CONNECTOR = {"ec_connector": "ChiasmECConnector", "ec_connector_module_path": "chiasm.engines.vllm.ec_connector"}
+_SCHEDULER = "chiasm.engines.vllm.scheduler.CheckedScheduler"
 MAX_BYTES = 4_000_000
 HOLD_S = 1.0
 """What the encoder over shared memory offers and the consumer keeps: about 40 pictures of 224 x 224."""
@@ -31,9 +32,11 @@ class Fleet(NamedTuple):
         return self.shm if transport == "shm" else self.tcp
 
 
-def transfer_config(role: str, **options: object) -> str:
-    """The value of `--ec-transfer-config`."""
-    return json.dumps(CONNECTOR | {"ec_role": role, "ec_connector_extra_config": options})
+def transfer_flags(role: str, **options: object) -> list[str]:
+    """What makes a server offer embeddings, or take them."""
+    config = CONNECTOR | {"ec_role": role, "ec_connector_extra_config": options}
+    checked = ["--scheduler-cls", _SCHEDULER] if role == "ec_consumer" else []
+    return ["--ec-transfer-config", json.dumps(config), *checked]
 
 
 @contextmanager
@@ -52,9 +55,9 @@ def fleet(folder: Path) -> Iterator[Fleet]:
     spool = folder / "spool"
     spool.mkdir(mode=0o700)
     configs = {
-        "shm": transfer_config("ec_producer", max_bytes=MAX_BYTES, hold_s=HOLD_S),
-        "tcp": transfer_config("ec_producer", transport="tcp"),
-        "consumer": transfer_config("ec_consumer", transport="tcp", max_bytes=MAX_BYTES),
+        "shm": transfer_flags("ec_producer", max_bytes=MAX_BYTES, hold_s=HOLD_S),
+        "tcp": transfer_flags("ec_producer", transport="tcp"),
+        "consumer": transfer_flags("ec_consumer", transport="tcp", max_bytes=MAX_BYTES),
     }
     with ExitStack() as stack:
         servers = []
@@ -64,8 +67,7 @@ def fleet(folder: Path) -> Iterator[Fleet]:
                 *closed,
                 "--limit-mm-per-prompt",
                 '{"image": 4, "video": 0}',
-                "--ec-transfer-config",
-                config,
+                *config,
                 log_path=folder / f"{name}.log",
                 environment=_ENVIRONMENT | ({"VLLM_MEDIA_CONNECTOR": "chiasm"} if closed else {}),
             )

@@ -9,9 +9,10 @@ import pytest
 
 from chiasm.connectors.shm import arena
 from tests.vllm.crews import MARKS
-from tests.vllm.pictures import ask, encode, grid, new_picture, question, raw, reference, refused
+from tests.vllm.pictures import ask, encode, grid, new_picture, question, raw, reference, refused, tokens
 
 pytestmark = MARKS
+LONG = "Look closely, and say what you see. " * 20  # vLLM's cache on CPU is in blocks of 128 tokens
 
 
 @pytest.fixture
@@ -66,6 +67,30 @@ def test_no_stream_does(lost, consumer, max_tokens):
     events = list(consumer.stream(messages, max_tokens=max_tokens, ec_transfer_params=params))
     assert [event["error"]["code"] for event in events if "error" in event] == [500]
     assert not any(choice["delta"].get("content") for event in events for choice in event.get("choices", []))
+
+
+@pytest.mark.parametrize("num_choices", [1, 2])
+def test_no_block_of_it_stays_in_the_prefix_cache(lost, consumer, num_choices):
+    """Blocks are cached when a step begins: here one with all of the picture, found by the second choice at once."""
+    picture, params = lost
+    part = reference(picture, grid(params, picture))
+    fields = {"n": num_choices, "temperature": 1, "max_tokens": 1, "ec_transfer_params": params}
+    assert refused(consumer.chat(question(part, text=LONG), **fields))
+    found, expected = (
+        consumer.chat(question(one, text=LONG), max_tokens=4, logprobs=True, ec_transfer_params=params)
+        for one in (part, raw(picture))
+    )
+    assert (found[0], expected[0]) == (200, 200)
+    assert tokens(found[1]) == tokens(expected[1])
+
+
+def test_neighbours_that_need_nothing_of_it_go_on(lost, consumer):
+    picture, params = lost
+    events = consumer.stream(question(text="Tell me a story."), max_tokens=60, min_tokens=60, ignore_eos=True)
+    next(events)
+    assert refused(ask(consumer, reference(picture, grid(params, picture)), params=params))
+    reasons = [choice["finish_reason"] for event in events for choice in event["choices"]]
+    assert reasons[-1] == "length"
 
 
 def test_requests_of_one_step_share_the_loss(lost, consumer):

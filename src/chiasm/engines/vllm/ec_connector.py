@@ -4,6 +4,7 @@ vLLM makes one object in its scheduler's process and one in each worker; every c
 what is checked where, see docs/vllm_connector.md.
 """
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +15,7 @@ from vllm.logger import init_logger
 from vllm.platforms import current_platform
 
 from chiasm.engines.vllm.ec.announcement import Expected
-from chiasm.engines.vllm.ec.load_marks import LoadMarks, marks_folder
+from chiasm.engines.vllm.ec.forget_mark import ForgetMark, mark_folder
 from chiasm.engines.vllm.ec.options import EcOptions, read_options
 from chiasm.engines.vllm.ec.revision import embedding_revision
 from chiasm.engines.vllm.items import ItemReader
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from vllm.v1.request import Request
 
 logger = init_logger("vllm.chiasm.ec")
+SCHEDULER = "chiasm.engines.vllm.scheduler.CheckedScheduler"
 _TOWER_NEEDED = ("qwen3_vl", "qwen3_vl_moe", "qwen3_omni_moe")  # vLLM 0.32.0
 
 
@@ -64,7 +66,7 @@ class ChiasmECConnector(ECConnectorBase):  # type: ignore[misc]
         if self.is_producer and get_tp_group().rank_in_group == 0 and get_pp_group().is_first_rank:
             self._publisher = PublishingWorker(options, engine, _expected(config, options).revision)
         if self.is_consumer:
-            self._loader = LoadingWorker(_device(), LoadMarks(marks_folder(options.directory, engine)))
+            self._loader = LoadingWorker(_device(), ForgetMark(mark_folder(options.directory, engine)))
 
     def shutdown(self) -> None:
         """Let go of what this side holds."""
@@ -144,6 +146,11 @@ class ChiasmECConnector(ECConnectorBase):  # type: ignore[misc]
         """Requests that end with an error, alone."""
         return self._consuming.take_failed() if self._consuming is not None else set()
 
+    def requests_ended(self, request_ids: Iterable[str]) -> None:
+        """`CheckedScheduler` ends these, since an embedding of theirs could not be loaded."""
+        if self._consuming is not None:
+            self._consuming.ended(request_ids)
+
     def request_finished(self, request: "Request") -> tuple[bool, dict[str, Any] | None]:
         """Tell the response what was published; never delays freeing."""
         if self._consuming is not None:
@@ -178,6 +185,10 @@ class ChiasmECConnector(ECConnectorBase):  # type: ignore[misc]
 
 
 def _check_consumer(config: "VllmConfig") -> None:
+    if config.scheduler_config.scheduler_cls != SCHEDULER:
+        raise InvalidSettingError(  # vLLM's own would answer with what was computed of an embedding that was not loaded
+            f"ChiasmECConnector: start consumers with --scheduler-cls {SCHEDULER}"
+        )
     if config.parallel_config.nnodes > 1:
         raise InvalidSettingError(
             "ChiasmECConnector: a consumer's workers must be on its scheduler's host; use servers of one node"

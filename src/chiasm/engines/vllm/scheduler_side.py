@@ -1,8 +1,8 @@
 """The connector in vLLM's scheduler: tells what a producer published; lets a consumer's checked requests in."""
 
-import sys
 import time
 from collections import OrderedDict
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -14,7 +14,7 @@ from chiasm.engines.vllm.ec.admission import Admission
 from chiasm.engines.vllm.ec.announcement import FIELD, Expected, sealed
 from chiasm.engines.vllm.ec.counters import Counters
 from chiasm.engines.vllm.ec.engine_folder import OwnedFolder, engine_folder
-from chiasm.engines.vllm.ec.load_marks import EVERYTHING, LoadMarks, marks_folder
+from chiasm.engines.vllm.ec.forget_mark import ForgetMark, mark_folder
 from chiasm.engines.vllm.ec.options import EcOptions
 from chiasm.engines.vllm.ec.pulls import Fetch, Pulls
 from chiasm.engines.vllm.ec.receipts import read_receipt
@@ -83,8 +83,8 @@ class ConsumingScheduler:
     """A consumer's scheduler: requests wait, are let in, or fail alone."""
 
     def __init__(self, options: EcOptions, engine: str, expected: Expected, items: ItemReader) -> None:
-        self._folder = OwnedFolder(marks_folder(options.directory, engine))
-        self._marks = LoadMarks(self._folder.path)
+        self._folder = OwnedFolder(mark_folder(options.directory, engine))
+        self._mark = ForgetMark(self._folder.path)
         self._transport = ShmTransport(max_bytes=options.max_bytes)
         self._store = VerifiedStore(self._transport, options.max_bytes)
         self._client = Client()
@@ -97,7 +97,6 @@ class ConsumingScheduler:
         self._loads: dict[str, StoredEmbedding] = {}
         self._reloads: dict[str, StoredEmbedding] = {}
         self._loading: dict[str, StoredEmbedding] = {}
-        self._users: dict[str, set[str]] = {}
         self._resident: OrderedDict[str, StoredEmbedding | None] = OrderedDict()
         self._num_evicted = 0
 
@@ -135,7 +134,6 @@ class ConsumingScheduler:
         stored = self._admission.held(request.request_id, identity)
         if stored is not None:
             self._loads[identity] = stored
-            self._users.setdefault(identity, set()).add(request.request_id)
 
     def orders(self, orders: StepOrders, *, is_executed: bool) -> None:
         """Add the step's loads. Without a step they are kept, and there is time to wait for a pull."""
@@ -150,18 +148,19 @@ class ConsumingScheduler:
                 self._loading[identity] = stored
 
     def reported(self, report: StepReport) -> None:
-        """The workers have loaded, or could not."""
+        """The workers have loaded, or could not; then `CheckedScheduler` has ended the requests already."""
         for identity in report.loaded | report.failed:
             stored = self._loading.pop(identity, None)
             if stored is not None:
                 self._store.release(identity)
             self._remember(identity, None if identity in report.failed else stored)
-            users = self._users.pop(identity, set())
             if identity in report.failed:
                 self._store.discard(identity)
-                self._marks.clear(identity)
-                for request_id in users:
-                    self._fail(request_id, *_NOT_LOADED)
+
+    def ended(self, request_ids: Iterable[str]) -> None:
+        """`CheckedScheduler` ends these requests, since an embedding of theirs could not be loaded."""
+        for request_id in request_ids:
+            self._note_failure(request_id, *_NOT_LOADED)
 
     def take_failed(self) -> set[str]:
         """Requests that must end with an error."""
@@ -169,14 +168,8 @@ class ConsumingScheduler:
         return failed
 
     def freed(self, request: "Request", index: int) -> None:
-        """An item is needed no longer. This comes before the step's token: one made of a failed load must not count."""
-        request_id, identity = request.request_id, request.mm_features[index].identifier
-        self._admission.release_item(request_id, identity)
-        if identity in self._loading and self._marks.is_set(identity):
-            self._users.get(identity, set()).discard(request_id)
-            self._fail(request_id, *_NOT_LOADED)
-        if request_id in self._failed:
-            _keep_open(request)
+        """An item is needed no longer."""
+        self._admission.release_item(request.request_id, request.mm_features[index].identifier)
 
     def finished(self, request: "Request") -> None:
         """The request has ended, however."""
@@ -205,13 +198,16 @@ class ConsumingScheduler:
         return fetches
 
     def _fail(self, request_id: str, code: str, message: str) -> None:
-        self.counters.add(f"refused:{code}")
-        logger.warning("Request %s fails alone: %s (%s)", request_id, message, code)
+        self._note_failure(request_id, code, message)
         self._failed.add(request_id)
 
+    def _note_failure(self, request_id: str, code: str, message: str) -> None:
+        self.counters.add(f"refused:{code}")
+        logger.warning("Request %s fails alone: %s (%s)", request_id, message, code)
+
     def _forget_if_told(self) -> None:
-        if self._marks.is_set(EVERYTHING) and not self._store.forget():
-            self._marks.clear(EVERYTHING)
+        if self._mark.is_set() and not self._store.forget():
+            self._mark.clear()
 
     def _replace_if_stale(self, identity: str) -> None:
         """Load anew where the encoder cache may hold something else: a failed load, or another grid."""
@@ -227,11 +223,3 @@ class ConsumingScheduler:
         self._resident.move_to_end(identity)
         while len(self._resident) > _MAX_REMEMBERED:
             self._resident.popitem(last=False)
-
-
-def _keep_open(request: "Request") -> None:
-    """Let no token of this step end a request well that fails at the step's end."""
-    request.max_tokens = sys.maxsize
-    if request.sampling_params is not None:
-        request.sampling_params.stop_token_ids = []
-        request.sampling_params._eos_token_id = None  # noqa: SLF001 - vLLM has no other way to say so

@@ -11,7 +11,7 @@ from chiasm.connectors.base import Transport
 from chiasm.connectors.shm.reader import Reader
 from chiasm.engines.vllm.ec.announcement import Layout
 from chiasm.engines.vllm.ec.engine_folder import engine_folder
-from chiasm.engines.vllm.ec.load_marks import EVERYTHING, LoadMarks
+from chiasm.engines.vllm.ec.forget_mark import ForgetMark
 from chiasm.engines.vllm.ec.options import EcOptions
 from chiasm.engines.vllm.ec.published_store import PublishedStore
 from chiasm.engines.vllm.ec.receipts import ReceiptWriter
@@ -63,9 +63,9 @@ class PublishingWorker:
 class LoadingWorker:
     """Every worker of a consumer: copies from the scheduler's verified store into vLLM's encoder cache."""
 
-    def __init__(self, device: torch.device, marks: LoadMarks) -> None:
+    def __init__(self, device: torch.device, mark: ForgetMark) -> None:
         self._device = device
-        self._marks = marks
+        self._mark = mark
         self._reader = Reader()
         self._report = StepReport()
 
@@ -89,11 +89,11 @@ class LoadingWorker:
 
     def forget(self) -> None:
         """Have the scheduler forget everything."""
-        self._marks.set(EVERYTHING)
+        self._mark.set()
 
     def is_forgetting(self) -> bool:
         """Whether it has not done so yet."""
-        return self._marks.is_set(EVERYTHING)
+        return self._mark.is_set()
 
     def close(self) -> None:
         """Forget the shared memory."""
@@ -108,10 +108,7 @@ class LoadingWorker:
                 on_device = loaded.to(self._device)
         except Exception:
             logger.exception("A checked embedding could not be loaded; its requests fail")
-            self._marks.set(identity)
-            self._report.failed.add(identity)
-            # Zeros, not NaN: the mark alone keeps answers made of this from ending well, and NaN may outlive the
-            # request in blocks of keys and values.
+            self._report.failed.add(identity)  # by which `CheckedScheduler` ends what is computed of these zeros
             return torch.zeros(stored.layout.shape, dtype=dtype, device=self._device)
         self._report.loaded.add(identity)
         return on_device

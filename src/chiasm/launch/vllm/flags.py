@@ -16,6 +16,7 @@ from chiasm.settings import Settings
 _NO_DOMAIN = "none.invalid"  # RFC 2606: nothing resolves there, so that a server fetches nothing
 _STRUCTURED = {"backend": "guidance", "disable_any_whitespace": True}  # the embedded engine's, as it uses it
 _EXTENSION = "chiasm.engines.vllm.forgetting.Forgetting"
+_SCHEDULER = "chiasm.engines.vllm.scheduler.CheckedScheduler"
 _RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)  # that vLLM takes
 EC_MODULE = "chiasm.engines.vllm.ec_connector"
 
@@ -173,6 +174,7 @@ def _transfer(spec: WorkerSpec, settings: Settings, place: Place) -> list[str]:
         line += ["--ec-transfer-config", json.dumps(_ec(role, settings, place))]
         if settings.vllm.ec_connector == "chiasm":
             line += ["--worker-extension-cls", _EXTENSION]
+            line += [] if is_encoder(spec) else ["--scheduler-cls", _SCHEDULER]
     if is_encoder(spec):
         line.append("--mm-encoder-only")
     if hands_kv_over(spec):
