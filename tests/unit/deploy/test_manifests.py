@@ -1,11 +1,14 @@
 """Manifests against the schemas of those who read them, and what each must say whatever was asked for."""
 
 import itertools
+import json
+from pathlib import Path
 
 import compose_spec
 import kubernetes_validate
 import pytest
 import yaml
+from jsonschema import Draft202012Validator
 from typer.testing import CliRunner
 
 from chiasm.cli.app import app
@@ -23,6 +26,7 @@ PLANS = {
     "e-p-d": Plan(topology="e-p-d", decodes=3, gpus=1, name="other"),
 }
 VERSION = "1.33"
+KEDA = Draft202012Validator(json.loads((Path(__file__).parent / "keda_schema.json").read_text())["ScaledObjectSpec"])
 
 
 @pytest.fixture(params=PLANS, ids=str)
@@ -50,6 +54,31 @@ def commands(plan):
 def test_kubernetes_takes_every_object(plan):
     for one in kubernetes_manifests(plan):
         kubernetes_validate.validate(one, VERSION, strict=True)
+
+
+@pytest.mark.parametrize("queue_s", [0.5, 2.0])
+def test_keda_takes_its_object(queue_s):
+    more = {"autoscaler": "keda", "prometheus": "http://prometheus:9090", "queue_s": queue_s}
+    (made,) = documents(PLANS["e-pd"], "ScaledObject", **more)
+    assert (made["apiVersion"], made.keys()) == ("keda.sh/v1alpha1", {"apiVersion", "kind", "metadata", "spec"})
+    KEDA.validate(made["spec"])
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda spec: spec["triggers"][0].pop("type"),
+        lambda spec: spec["triggers"][0]["metadata"].update(threshold=2),
+        lambda spec: spec.update(minReplicas=1),
+        lambda spec: spec["scaleTargetRef"].pop("name"),
+        lambda spec: spec.update(cooldownPeriod="300s"),
+        lambda spec: spec["advanced"]["horizontalPodAutoscalerConfig"]["behavior"]["scaleDown"].update(policy=1),
+    ],
+)
+def test_what_keda_would_refuse_is_refused(spoil):
+    (made,) = documents(PLANS["e-pd"], "ScaledObject", autoscaler="keda", prometheus="http://p:9090")
+    spoil(made["spec"])
+    assert not KEDA.is_valid(made["spec"])
 
 
 def test_compose_takes_the_file(plan):
