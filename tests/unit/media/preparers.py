@@ -10,6 +10,7 @@ import numpy as np
 
 from chiasm.errors import MediaRefusedError
 from chiasm.media.prepare.base import ImagePlan, PreparedImage
+from chiasm.media.prepare.output import new_output
 
 
 class HandsThrough:
@@ -104,3 +105,27 @@ class Refuses(HandsThrough):
 class SaysWhere(HandsThrough):
     def arrays(self, image):
         return {"pid": np.array([os.getpid()])}
+
+
+class Large(HandsThrough):
+    """Results that lie in a block: one written there, one made elsewhere, and a small one that does not."""
+
+    def __init__(self, value=7, num_bytes=300_000):
+        self.value, self.num_bytes = value, num_bytes
+
+    def arrays(self, image):
+        written = new_output((self.num_bytes // 3, 3))
+        written[...] = self.value
+        return {"written": written, "copied": np.full((50, 400), self.value, np.float32), "small": np.arange(5)}
+
+
+class WritesThen(Large):
+    """Writes a large result and then does what the other one does."""
+
+    def __init__(self, then):
+        super().__init__()
+        self.then = then
+
+    def arrays(self, image):
+        super().arrays(image)
+        return self.then.arrays(image)

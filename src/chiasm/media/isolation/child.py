@@ -15,6 +15,7 @@ from chiasm.errors import MediaDecodeError, MediaError, MediaTooLargeError, Tran
 from chiasm.media.audio.header import AudioHeader
 from chiasm.media.identity import pixel_identity
 from chiasm.media.inspect import VideoFacts, read_audio_facts, read_video_facts
+from chiasm.media.isolation.blocks import OwnersBlocks
 from chiasm.media.isolation.wire import (
     ArrayHead,
     Done,
@@ -30,6 +31,7 @@ from chiasm.media.isolation.wire import (
 )
 from chiasm.media.picture.header import Header, read_header
 from chiasm.media.prepare.medium import prepare_medium
+from chiasm.media.prepare.output import outputs_in
 from chiasm.media.sources import read_source
 from chiasm.settings import MediaSettings
 from chiasm.settings.niceness import process_steps_back
@@ -42,18 +44,19 @@ _GRACE_S = 1.0
 _MAX_TEXT_CHARS = 500
 
 
-def main(descriptor: int) -> None:
-    """Serve the owner at the other end of an inherited socket, until it closes that."""
+def main(descriptor: int, blocks: int) -> None:
+    """Serve the owner at the other end of an inherited socket until it closes that. `blocks` is inherited memory."""
     with suppress(EOFError, ConnectionError):
-        _serve(Link(socket.socket(fileno=descriptor)))
+        mapped = OwnersBlocks(blocks)  # before the limit is set, which is on top of what there is
+        _serve(Link(socket.socket(fileno=descriptor)), mapped)
 
 
-def _serve(link: Link) -> None:
+def _serve(link: Link, blocks: OwnersBlocks) -> None:
     settings = link.receive(MediaSettings)
     _limit_memory(settings.max_decoder_bytes)
     process_steps_back(settings.niceness)
     link.send(Ready())
-    decoder = _Decoder(settings)
+    decoder = _Decoder(settings, blocks)
     while True:
         job = link.receive(Job | Look | NamePixels)  # type: ignore[arg-type]  # a union is no type to mypy
         preparer = link.receive_bytes(job.num_preparer_bytes if isinstance(job, Job) else 0)
@@ -75,8 +78,9 @@ def _limit_memory(max_bytes: int) -> None:
 
 
 class _Decoder:
-    def __init__(self, settings: MediaSettings) -> None:
+    def __init__(self, settings: MediaSettings, blocks: OwnersBlocks) -> None:
         self._settings = settings
+        self._blocks = blocks
         self._pickled = b""
         self._preparer: ImagePreparer | None = None
 
@@ -110,10 +114,15 @@ class _Decoder:
         assert self._preparer is not None
         if job.spooled is not None:
             data = read_source(job.spooled, self._settings)
-        timed = prepare_medium(data, job.announced, self._preparer, self._settings)
-        named = timed.prepared.arrays
-        arrays = [np.asarray(array, order="C") for array in named.values()]
-        heads = (ArrayHead(name, array.dtype.str, array.shape) for name, array in zip(named, arrays, strict=True))
+        self._blocks.use(job.block)
+        with outputs_in(self._blocks.place):
+            timed = prepare_medium(data, job.announced, self._preparer, self._settings)
+        heads, arrays = [], []
+        for name, made in timed.prepared.arrays.items():
+            array = np.asarray(made, order="C")
+            heads.append(ArrayHead(name, array.dtype.str, array.shape, self._blocks.offset(array)))
+            if heads[-1].offset is None:
+                arrays.append(array)
         return Done(timed.started, timed.decoded, timed.ended, tuple(heads)), arrays
 
 

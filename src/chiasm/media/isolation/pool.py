@@ -8,15 +8,30 @@ import subprocess
 import sys
 import threading
 from collections.abc import Sequence
+from contextlib import closing
 from typing import TypeVar
 
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from chiasm.errors import EngineError, MediaDecodeError, MediaError, TransferError, error_class
 from chiasm.media.audio.header import AudioHeader
 from chiasm.media.inspect import VideoFacts
-from chiasm.media.isolation.wire import Done, Failed, Job, Link, Look, Named, NamePixels, Ready, Taken, num_array_bytes
+from chiasm.media.isolation.blocks import LentBlocks
+from chiasm.media.isolation.wire import (
+    ArrayHead,
+    Done,
+    Failed,
+    Job,
+    Link,
+    Look,
+    Named,
+    NamePixels,
+    Ready,
+    Taken,
+    num_array_bytes,
+)
 from chiasm.media.picture.header import Header
 from chiasm.media.prepare.base import ImagePreparer, PreparedImage
 from chiasm.media.prepare.items import plan_of
@@ -33,7 +48,8 @@ _BROKEN = (TimeoutError, EOFError, OSError, ValueError)
 """What a process does that must be replaced."""
 _Reply = TypeVar("_Reply", Done, VideoFacts, AudioHeader, Header, Named)
 _PROGRAM = (
-    "import sys; sys.path[:] = sys.argv[2:]; from chiasm.media.isolation.child import main; main(int(sys.argv[1]))"
+    "import sys; sys.path[:] = sys.argv[3:]; from chiasm.media.isolation.child import main; "
+    "main(*map(int, sys.argv[1:3]))"
 )
 
 
@@ -43,15 +59,18 @@ class DecoderProcess:
     def __init__(self, settings: MediaSettings) -> None:
         self._settings = settings
         self._is_ready = False
+        self._blocks = LentBlocks()
+        self._lent: int | None = None
         ours, theirs = socket.socketpair()
         self._link = Link(ours)
-        with theirs:
-            command = [sys.executable, "-P", "-c", _PROGRAM, str(theirs.fileno()), *sys.path]
+        with theirs, closing(self._blocks):
+            given = theirs.fileno(), self._blocks.descriptor
+            command = [sys.executable, "-P", "-c", _PROGRAM, *map(str, given), *sys.path]
             self._process = subprocess.Popen(  # noqa: S603 - our own interpreter with our own program
                 command,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
-                pass_fds=(theirs.fileno(),),
+                pass_fds=given,
                 start_new_session=True,  # Ctrl+C is for the server, which ends its decoders when it has drained
             )
 
@@ -59,6 +78,11 @@ class DecoderProcess:
     def pid(self) -> int:
         """The process's number."""
         return self._process.pid
+
+    @property
+    def num_free_blocks(self) -> int:
+        """Blocks of its memory that hold no array of a picture."""
+        return self._blocks.num_free
 
     @property
     def is_alive(self) -> bool:
@@ -74,6 +98,9 @@ class DecoderProcess:
         """
         self._wait_ready()
         self._link.expire_in(self._settings.decode_timeout_s)
+        if isinstance(job, Job):
+            self._lent = self._blocks.take()
+            job = replace(job, block=self._lent)
         self._link.send(job, parts)
         self._link.receive(Taken)
 
@@ -85,10 +112,30 @@ class DecoderProcess:
         self._link.expire_in(self._settings.decode_timeout_s)
         reply: _Reply | Failed = self._link.receive(kind | Failed)  # type: ignore[arg-type]  # a union is no type to mypy
         if not isinstance(reply, Done):
+            self._take_back()
             return reply, []
         if num_array_bytes(reply.arrays) > self._settings.max_decoder_bytes:
             raise ValueError("arrays beyond the memory that it has")
-        return reply, [self._link.receive_array(head) for head in reply.arrays]
+        placed = self._placed(reply.arrays)
+        return reply, [
+            self._link.receive_array(head) if array is None else array
+            for head, array in zip(reply.arrays, placed, strict=True)
+        ]
+
+    def _placed(self, heads: Sequence[ArrayHead]) -> list[NDArray[np.generic] | None]:
+        """Those that lie in the lent block, which is theirs from here on."""
+        if all(head.offset is None for head in heads):
+            self._take_back()
+            return [None] * len(heads)
+        if (number := self._lent) is None:
+            raise ValueError("arrays in a block, and none was lent")
+        self._lent = None
+        return self._blocks.arrays(number, [(head.dtype, head.shape, head.offset) for head in heads])
+
+    def _take_back(self) -> None:
+        if self._lent is not None:
+            self._blocks.give_back(self._lent)
+            self._lent = None
 
     def _wait_ready(self) -> None:
         if self._is_ready:
@@ -105,6 +152,7 @@ class DecoderProcess:
         """End it, whatever it is at. Returns its exit status, that of a signal negative."""
         self._process.kill()  # no-op when it has ended by itself
         self._link.close()
+        self._blocks.unmap()
         return self._process.wait(_EXIT_TIMEOUT_S)
 
 

@@ -1,4 +1,4 @@
-"""What a decoder process and its owner say to each other over a socket: small heads, then raw bytes.
+"""What a decoder process and its owner say to each other over a socket: small heads, and bytes that lie in no block.
 
 The owner trusts nothing that comes back: heads are validated, sizes bounded, and nothing is unpickled.
 """
@@ -27,12 +27,16 @@ class Ready(msgspec.Struct, frozen=True, tag="ready"):
 
 
 class Job(msgspec.Struct, frozen=True, tag="job"):
-    """One medium. Followed by the pickled preparer, then the encoded bytes unless they are in the spool."""
+    """One medium. Followed by the pickled preparer, then the encoded bytes unless they are in the spool.
+
+    `block` is the number of the lent block that its arrays may lie in.
+    """
 
     announced: Announced
     num_preparer_bytes: int
     num_data_bytes: int
     spooled: SpoolSource | None
+    block: Annotated[int, Meta(ge=0)] | None = None
 
 
 class Look(msgspec.Struct, frozen=True, tag="look"):
@@ -60,11 +64,12 @@ class Taken(msgspec.Struct, frozen=True, tag="taken"):
 
 
 class ArrayHead(msgspec.Struct, frozen=True):
-    """One array; its bytes follow, after those of the arrays before it."""
+    """One array: at an offset in the lent block, or its bytes follow, after those of the arrays before it."""
 
     name: Annotated[str, Meta(max_length=64)]
     dtype: Annotated[str, Meta(pattern=r"^[<|][buif][1-8]$")]
     shape: Annotated[tuple[Annotated[int, Meta(ge=0, le=2**40)], ...], Meta(max_length=8)]
+    offset: Annotated[int, Meta(ge=0, le=2**40)] | None = None
 
 
 class Done(msgspec.Struct, frozen=True, tag="done"):
@@ -151,5 +156,5 @@ def bytes_of(array: NDArray[np.generic]) -> memoryview:
 
 
 def num_array_bytes(heads: Sequence[ArrayHead]) -> int:
-    """Return the bytes that follow a head with these arrays."""
+    """Return the bytes of these arrays."""
     return sum(int(np.prod([1.0, *head.shape])) * np.dtype(head.dtype).itemsize for head in heads)

@@ -12,6 +12,11 @@ Table = NDArray[np.float32]
 """[3, 256]: the float for each value of each of the channels R, G, B."""
 
 
+def shape_of_patches(size: tuple[int, int], patch: int) -> tuple[int, int, int]:
+    """Of a picture of (width, height), see `Kernels.patches`."""
+    return size[0] // patch * (size[1] // patch), 3, patch**2
+
+
 class Kernels(Protocol):
     """Thread-safe; the interpreter's lock is released while they work."""
 
@@ -22,12 +27,18 @@ class Kernels(Protocol):
         ...
 
     def patches(
-        self, pixels: Pixels, size: tuple[int, int], resample: int, patch: int, merge: int = 1
+        self,
+        pixels: Pixels,
+        size: tuple[int, int],
+        resample: int,
+        patch: int,
+        merge: int = 1,
+        out: NDArray[np.uint8] | None = None,
     ) -> NDArray[np.uint8]:
         """Resize, then cut into squares of `patch` pixels a side: [patches, 3, patch x patch].
 
         From left to right, then down; with `merge`, squares of merge x merge patches go in that order, and the patches
-        inside of each. Both sides of `size` are multiples of patch x merge.
+        inside of each. Both sides of `size` are multiples of patch x merge. `out` is where they go, contiguous.
         """
         ...
 

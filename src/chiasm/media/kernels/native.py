@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from chiasm.media.kernels import _native
-from chiasm.media.kernels.base import Pixels, Table
+from chiasm.media.kernels.base import Pixels, Table, shape_of_patches
 from chiasm.media.kernels.plain import PlainKernels
 
 _FILTERS = (1, 2, 3)
@@ -31,14 +31,21 @@ class NativeKernels(PlainKernels):
         return out
 
     def patches(
-        self, pixels: Pixels, size: tuple[int, int], resample: int, patch: int, merge: int = 1
+        self,
+        pixels: Pixels,
+        size: tuple[int, int],
+        resample: int,
+        patch: int,
+        merge: int = 1,
+        out: NDArray[np.uint8] | None = None,
     ) -> NDArray[np.uint8]:
         """See `Kernels`."""
         if resample not in _FILTERS:
             pixels = super().resize(pixels, size, resample)
             resample = _FILTERS[0]  # of a picture that has its size already
         height, width = pixels.shape[:2]
-        out = np.empty((size[0] // patch * (size[1] // patch), 3, patch**2), np.uint8)
+        if out is None:
+            out = np.empty(shape_of_patches(size, patch), np.uint8)
         _native.resize(pixels, width, height, 3, *size, resample, out, patch, merge, self._passes)
         return out
 

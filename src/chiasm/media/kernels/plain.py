@@ -32,14 +32,24 @@ class PlainKernels:
         return np.asarray(Image.fromarray(pixels).resize(size, resample=Image.Resampling(resample)))
 
     def patches(
-        self, pixels: Pixels, size: tuple[int, int], resample: int, patch: int, merge: int = 1
+        self,
+        pixels: Pixels,
+        size: tuple[int, int],
+        resample: int,
+        patch: int,
+        merge: int = 1,
+        out: NDArray[np.uint8] | None = None,
     ) -> NDArray[np.uint8]:
         """See `Kernels`."""
         rows, columns = size[1] // patch, size[0] // patch
         lines = self.resize(pixels, size, resample).reshape(
             rows // merge, merge, patch, columns // merge, merge, patch, 3
         )
-        return lines.transpose(0, 3, 1, 4, 6, 2, 5).reshape(rows * columns, 3, patch**2)
+        found = lines.transpose(0, 3, 1, 4, 6, 2, 5).reshape(rows * columns, 3, patch**2)
+        if out is None:
+            return found
+        out[...] = found.reshape(out.shape)
+        return out
 
     def look_up(self, samples: NDArray[np.uint8], table: Table, frames: int = 1) -> NDArray[np.float32]:
         """See `Kernels`."""

@@ -11,6 +11,7 @@ from chiasm.errors import UnsupportedModelError
 from chiasm.media.kernels.base import Pixels
 from chiasm.media.kernels.registry import kernels
 from chiasm.media.prepare.base import ImagePlan, PreparedImage
+from chiasm.media.prepare.output import new_output
 from chiasm.media.prepare.pixels import (
     CLIP_MEAN,
     CLIP_STD,
@@ -108,8 +109,9 @@ class ClipPreparer:
             pixels = kernels().resize(pixels, scaled, self._resample)
             top, left = ((length - self._side) // 2 for length in pixels.shape[:2])
             pixels = np.ascontiguousarray(pixels[top : top + self._side, left : left + self._side])
-        [square] = squares(pixels, plan.resized, self._resample, self._side)
-        return PreparedImage(plan, {"pixel_values": square, "table": self._table})
+        values = new_output((1, 3, self._side, self._side))
+        squares(pixels, plan.resized, self._resample, values)
+        return PreparedImage(plan, {"pixel_values": values[0], "table": self._table})
 
     def _scaled(self, width: int, height: int) -> tuple[int, int]:
         if not self._shortest_edge:

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any, Self
 
 import msgspec
-import numpy as np
 from PIL import Image
 
 from chiasm.errors import UnsupportedModelError
@@ -15,6 +14,7 @@ from chiasm.media.kernels.base import Pixels
 from chiasm.media.kernels.registry import kernels
 from chiasm.media.prepare.base import ImagePlan, PreparedImage
 from chiasm.media.prepare.model_files import tokenizer_facts
+from chiasm.media.prepare.output import new_output
 from chiasm.media.prepare.pixels import (
     COMMON_DEFAULTS,
     HALF,
@@ -107,9 +107,12 @@ class Idefics3Preparer:
         pixels = kernels().resize(pixels, self._scaled(plan.width, plan.height), self._resample)
         # The overview is a reduction of what the tiles show, so that is needed as a picture, too.
         pixels = kernels().resize(pixels, plan.resized, self._resample)
-        overview = squares(pixels, (self._side, self._side), self._resample, self._side)
-        tiles = squares(pixels, plan.resized, self._resample, self._side)
-        values = overview if math.prod(plan.tiles) == 1 else np.concatenate([tiles, overview])
+        num_tiles = math.prod(plan.tiles)
+        num_tiles = num_tiles if num_tiles > 1 else 0
+        values = new_output((num_tiles + 1, 3, self._side, self._side))
+        if num_tiles:
+            squares(pixels, plan.resized, self._resample, values[:num_tiles])
+        squares(pixels, (self._side, self._side), self._resample, values[num_tiles:])
         return PreparedImage(plan, {"pixel_values": values, "table": self._table})
 
     def _scaled(self, width: int, height: int) -> tuple[int, int]:

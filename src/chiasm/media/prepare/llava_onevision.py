@@ -5,13 +5,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from PIL import Image
 
 from chiasm.errors import UnsupportedModelError
 from chiasm.media.kernels.base import Pixels
 from chiasm.media.kernels.registry import kernels
 from chiasm.media.prepare.base import ImagePlan, PreparedImage
+from chiasm.media.prepare.output import new_output
 from chiasm.media.prepare.pixels import (
     CLIP_MEAN,
     CLIP_STD,
@@ -110,10 +110,11 @@ class LlavaOnevisionPreparer:
         """See `ImagePreparer`."""
         pixels = pixels_of(picture)
         plan = self.plan(*(size or size_of(pixels)))
-        overview = squares(pixels, (self._side, self._side), self._resample, self._side)
+        values = new_output((1 + math.prod(plan.tiles), 3, self._side, self._side))
+        squares(pixels, (self._side, self._side), self._resample, values[:1])
         content = kernels().resize(pixels, _fitted((plan.width, plan.height), plan.resized), self._resample)
-        tiles = squares(filled(plan.resized, (0, 0, 0), content), plan.resized, self._resample, self._side)
-        return PreparedImage(plan, {"pixel_values": np.concatenate([overview, tiles]), "table": self._table})
+        squares(filled(plan.resized, (0, 0, 0), content), plan.resized, self._resample, values[1:])
+        return PreparedImage(plan, {"pixel_values": values, "table": self._table})
 
 
 def best_grid(width: int, height: int, grids: Sequence[tuple[int, int]]) -> tuple[int, int]:

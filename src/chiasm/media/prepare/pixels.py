@@ -90,9 +90,9 @@ def size_of(pixels: Pixels) -> tuple[int, int]:
     return pixels.shape[1], pixels.shape[0]
 
 
-def squares(pixels: Pixels, size: tuple[int, int], resample: int, side: int) -> NDArray[np.uint8]:
-    """Resize, then cut into [squares, 3, side, side], from left to right, then down."""
-    return kernels().patches(pixels, size, resample, side).reshape(-1, 3, side, side)
+def squares(pixels: Pixels, size: tuple[int, int], resample: int, out: NDArray[np.uint8]) -> None:
+    """Resize, then cut into `out`, [squares, 3, side, side] and contiguous, from left to right, then down."""
+    kernels().patches(pixels, size, resample, out.shape[-1], out=out)
 
 
 def filled(size: tuple[int, int], color: tuple[int, int, int], pixels: Pixels) -> Pixels:

@@ -6,10 +6,11 @@ from typing import Any
 
 from PIL import Image
 
-from chiasm.media.kernels.base import Pixels
+from chiasm.media.kernels.base import Pixels, shape_of_patches
 from chiasm.media.kernels.registry import kernels
 from chiasm.media.prepare.base import ImagePlan, PreparedImage
 from chiasm.media.prepare.model_files import read_json
+from chiasm.media.prepare.output import new_output
 from chiasm.media.prepare.pixels import (
     CLIP_MEAN,
     CLIP_STD,
@@ -84,7 +85,8 @@ class Qwen2VLPreparer:
         """See `ImagePreparer`."""
         pixels = pixels_of(picture)
         plan = self.plan(*(size or size_of(pixels)))
-        patches = kernels().patches(pixels, plan.resized, self._resample, self._patch, self._merge)
+        patches = new_output(shape_of_patches(plan.resized, self._patch))
+        kernels().patches(pixels, plan.resized, self._resample, self._patch, self._merge, patches)
         return PreparedImage(plan, {"pixel_values": patches, "table": self._table})
 
 

@@ -14,6 +14,7 @@ from chiasm.errors import MediaTooLargeError
 from chiasm.media.kernels.base import Pixels
 from chiasm.media.kernels.registry import kernels
 from chiasm.media.prepare.base import ImagePlan, PreparedImage
+from chiasm.media.prepare.output import new_output
 from chiasm.media.prepare.pixels import CLIP_MEAN, CLIP_STD, COMMON_DEFAULTS, HALF, normalization_table, settings_of
 from chiasm.media.prepare.resizing import smart_resize
 from chiasm.media.video.packed import Frames
@@ -112,7 +113,7 @@ class QwenVideoPreparer:
         """See `VideoPreparer`."""
         assert plan.grid_thw is not None, "a video has a grid"
         num_grids, rows, columns = plan.grid_thw
-        patches = np.empty((num_grids, rows * columns, 3, self._frames, self._patch**2), np.uint8)
+        patches = new_output((num_grids, rows * columns, 3, self._frames, self._patch**2))
         number = 0
         for pixels in frames:
             grid, place = divmod(number, self._frames)
