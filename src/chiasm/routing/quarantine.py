@@ -15,12 +15,22 @@ from chiasm.settings import RoutingSettings
 _MAX_SUSPECTS = 1024
 _SAME_DEATH_S = 0.5
 """No worker starts and dies again so soon: calls that fail within it at one server tell of one death."""
+_TOLD_DEATH_S = 3.0
+"""The same for what other gateways tell, which is late."""
+
+
+def _nobody(*_: object) -> None:
+    """Without other gateways there is nobody to tell."""
 
 
 class Quarantine:
     """Remembers what was under way at deaths: pictures by identity, requests by prompt and pictures.
 
     What runs beside work that kills is suspected with it until it is served. Belongs to one event loop.
+
+    Attributes:
+        on_died: Told of work and of the worker that died while it had it.
+        on_served: Told of suspected work that was done.
     """
 
     def __init__(
@@ -31,6 +41,8 @@ class Quarantine:
         self._clock = clock
         self._server_of = server_of
         self._is_closed = False
+        self.on_died: Callable[[tuple[str, ...], str], None] = _nobody
+        self.on_served: Callable[[tuple[str, ...]], None] = _nobody
         self._deaths: Lru[tuple[tuple[str, float], ...]] = Lru(_MAX_SUSPECTS)  # of each work: who died, and when
 
     def __len__(self) -> int:
@@ -38,11 +50,14 @@ class Quarantine:
 
     def died(self, work: Collection[str], worker: str) -> None:
         """A worker died while it had this work."""
-        now_s, server = self._clock.now_s(), self._server_of(worker)
-        for name in () if self._is_closed else work:
-            deaths = self._recent(name)
-            if not any(one == server and now_s - at_s < _SAME_DEATH_S for one, at_s in deaths):
-                self._deaths.put(name, (*deaths, (server, now_s)))
+        if self._is_closed:
+            return
+        self._suspect(work, worker, _SAME_DEATH_S)
+        self.on_died(tuple(work), worker)
+
+    def told_died(self, work: Collection[str], worker: str) -> None:
+        """Another gateway saw it die."""
+        self._suspect(work, worker, _TOLD_DEATH_S)
 
     def close(self) -> None:
         """The fleet is given up: who ends from now on has not died of anything."""
@@ -50,6 +65,13 @@ class Quarantine:
 
     def served(self, work: Collection[str]) -> None:
         """It was done, and whoever did it lives."""
+        suspected = tuple(name for name in work if self._deaths.get(name) is not None)
+        if suspected:
+            self.told_served(suspected)
+            self.on_served(suspected)
+
+    def told_served(self, work: Collection[str]) -> None:
+        """Another gateway saw it done."""
         for name in work:
             self._deaths.pop(name)
 
@@ -61,6 +83,13 @@ class Quarantine:
                 f"{limit} workers died while they had this request or one of its pictures",
                 hint=f"Send something else; this is not tried again for {self._settings.quarantine_s:g} s",
             )
+
+    def _suspect(self, work: Collection[str], worker: str, same_s: float) -> None:
+        now_s, server = self._clock.now_s(), self._server_of(worker)
+        for name in work:
+            deaths = self._recent(name)
+            if not any(one == server and now_s - at_s < same_s for one, at_s in deaths):
+                self._deaths.put(name, (*deaths, (server, now_s)))
 
     def _recent(self, name: str) -> tuple[tuple[str, float], ...]:
         after_s = self._clock.now_s() - self._settings.quarantine_s

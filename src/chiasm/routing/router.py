@@ -62,7 +62,6 @@ class Router:
         costs = CostModel()
         self.fleet = Fleet(settings, clock)
         self.health = Health(self.fleet, settings, clock)
-        self.notes = ContentNotes(self.fleet.embeddings, self.fleet.prefixes, self._is_shared)
         self._info: WorkerInfo | None = None
         self._info_of: object = None
         self._parts = RouterParts(
@@ -74,6 +73,8 @@ class Router:
             encode=EncodeStage(self.fleet, costs, clock),
             generate=GenerateStage(costs, clock),
         )
+        quarantine = self._parts.quarantine
+        self.notes = ContentNotes(self.fleet.embeddings, self.fleet.prefixes, quarantine, self._is_shared)
 
     def start(self) -> None:
         """Begin to look after the members, on the running event loop."""

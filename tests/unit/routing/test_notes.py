@@ -1,8 +1,11 @@
 """What one router learns about contents is known to another one, and only what is of use to it."""
 
+import asyncio
+
 import msgspec
 import pytest
 
+from chiasm.errors import QuarantinedError
 from chiasm.protocol.deletion import Deletion
 from chiasm.routing.coverage.notes import _MAX_PENDING
 from chiasm.routing.coverage.prefixes import prefixes_of
@@ -137,3 +140,39 @@ def test_a_worker_is_drained_and_gets_work_again_when_it_is_proven():
         assert fleet.member("w1").state == "ready", "it was not drained"
 
     run(drain())
+
+
+def test_what_workers_died_of_is_tried_at_no_other_gateway_until_somebody_serves_it():
+    async def die():
+        first, second = two(quarantine_deaths=2)
+        suspected = first.router._parts.quarantine, second.router._parts.quarantine
+        suspected[0].died(("picture",), "w0")
+        assert tell(first, second) == 1
+        suspected[1].check(("picture",))
+        suspected[1].died(("picture",), "w1")
+        with pytest.raises(QuarantinedError):
+            suspected[1].check(("picture",))
+        suspected[0].check(("picture",))
+        assert tell(second, first) == 1, "what it was told is not told again"
+        with pytest.raises(QuarantinedError):
+            suspected[0].check(("picture",))
+        suspected[0].served(("picture", "another"))
+        assert tell(first, second) == 1
+        suspected[1].check(("picture",))
+        suspected[0].served(("another",))
+        assert tell(first, second) == 0, "nobody suspected it"
+
+    run(die())
+
+
+def test_a_death_that_two_gateways_saw_counts_once():
+    async def die():
+        fleets = two(quarantine_deaths=2)
+        for fleet in fleets:
+            fleet.router._parts.quarantine.died(("picture",), "w0")
+        await asyncio.sleep(1.0)
+        assert tell(*fleets) == tell(*reversed(fleets)) == 1
+        for fleet in fleets:
+            fleet.router._parts.quarantine.check(("picture",))
+
+    run(die())

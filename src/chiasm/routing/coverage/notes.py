@@ -8,6 +8,7 @@ import msgspec
 from chiasm.protocol.media import EmbeddingHandle
 from chiasm.routing.coverage.embeddings import EmbeddingIndex
 from chiasm.routing.coverage.prefixes import Prefix, PrefixOwners
+from chiasm.routing.quarantine import Quarantine
 
 _MAX_PENDING = 1024
 _MAX_PREFIXES = 8
@@ -38,7 +39,20 @@ class HeldNote(msgspec.Struct, frozen=True, tag="held"):
     cache_salt: str
 
 
-Note = ServedNote | OfferedNote | HeldNote
+class DiedNote(msgspec.Struct, frozen=True, tag="died"):
+    """A worker died while it had this work."""
+
+    worker: str
+    work: tuple[str, ...]
+
+
+class ClearedNote(msgspec.Struct, frozen=True, tag="cleared"):
+    """Work that was suspected was done."""
+
+    work: tuple[str, ...]
+
+
+Note = ServedNote | OfferedNote | HeldNote | DiedNote | ClearedNote
 _decode = msgspec.msgpack.Decoder(list[Note]).decode
 _encode = msgspec.msgpack.Encoder().encode
 
@@ -46,11 +60,19 @@ _encode = msgspec.msgpack.Encoder().encode
 class ContentNotes:
     """Listens to what the router remembers. Bounded: of what is not fetched in time, the oldest goes.
 
-    Only workers that other gateways know, too, are worth a word; `is_shared` says whether one is.
+    Only workers that other gateways know, too, are worth a word; `is_shared` says whether one is. What workers died of
+    is told, too, so that it is not tried at every gateway.
     """
 
-    def __init__(self, embeddings: EmbeddingIndex, prefixes: PrefixOwners, is_shared: Callable[[str], bool]) -> None:
+    def __init__(
+        self,
+        embeddings: EmbeddingIndex,
+        prefixes: PrefixOwners,
+        quarantine: Quarantine,
+        is_shared: Callable[[str], bool],
+    ) -> None:
         self._embeddings = embeddings
+        self._quarantine = quarantine
         self._prefixes = prefixes
         self._is_shared = is_shared
         self._pending: deque[Note] = deque(maxlen=_MAX_PENDING)
@@ -58,6 +80,8 @@ class ContentNotes:
         prefixes.on_served = self._served
         embeddings.on_offered = self._offered
         embeddings.on_held = self._held
+        quarantine.on_died = self._died
+        quarantine.on_served = self._cleared
 
     def take(self, max_notes: int, max_bytes: int) -> bytes | None:
         """The oldest notes, encoded; None for none. They are not kept, nor is one that is larger than `max_bytes`."""
@@ -85,7 +109,7 @@ class ContentNotes:
             notes = _decode(payload)
         except (msgspec.DecodeError, RecursionError):
             return 0
-        ours = [note for note in notes if self._is_shared(note.worker)]
+        ours = [note for note in notes if isinstance(note, ClearedNote) or self._is_shared(note.worker)]
         self._is_learning = True
         try:
             for note in ours:
@@ -99,6 +123,10 @@ class ContentNotes:
             self._prefixes.served(note.prefixes, note.worker)
         elif isinstance(note, OfferedNote):
             self._embeddings.offered(note.identity, note.handle, note.worker, note.cache_salt)
+        elif isinstance(note, DiedNote):
+            self._quarantine.told_died(note.work, note.worker)
+        elif isinstance(note, ClearedNote):
+            self._quarantine.told_served(note.work)
         else:
             self._embeddings.held(note.identity, note.worker, note.cache_salt)
 
@@ -113,6 +141,13 @@ class ContentNotes:
     def _held(self, identity: str, worker: str, cache_salt: str) -> None:
         if self._is_news_of(worker):
             self._pending.append(HeldNote(worker, identity, cache_salt))
+
+    def _died(self, work: tuple[str, ...], worker: str) -> None:
+        if self._is_shared(worker):
+            self._pending.append(DiedNote(worker, work))
+
+    def _cleared(self, work: tuple[str, ...]) -> None:
+        self._pending.append(ClearedNote(work))
 
     def _is_news_of(self, worker: str) -> bool:
         return not self._is_learning and self._is_shared(worker)
