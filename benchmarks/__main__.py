@@ -23,6 +23,7 @@ COMMANDS = {
     "simulator_grid": "the simulator, calibrated on micro-runs, held against a grid that was measured",
     "scale": "what changes when a fleet has thousands of workers, simulated",
     "simulator_reference": "the simulator fitted to some published numbers, held against the others",
+    "rolling": "every process of a fleet replaced under load, one after the other",
     "chaos": "three gateways over a split fleet in which something fails all the time",
     "video": "sampling frames of a video against reading it with OpenCV",
     "soak": "requests without end, with faults and clients that leave",

@@ -22,7 +22,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -141,8 +141,10 @@ def options(values: dict[str, str]) -> list[str]:
 
 
 @asynccontextmanager
-async def running(store_port: int | None) -> AsyncIterator[Fleet]:
-    """Start the fleet."""
+async def running(
+    store_port: int | None, num_gateways: int = NUM_GATEWAYS, settings: Mapping[str, str] | None = None
+) -> AsyncIterator[Fleet]:
+    """Start the fleet; `settings` are further ones of the gateways."""
     async with AsyncExitStack() as closing:
         namespace = closing.enter_context(Namespace()) if not why_not() else None
         here = namespace.here if namespace is not None else "127.0.0.1"
@@ -162,10 +164,10 @@ async def running(store_port: int | None) -> AsyncIterator[Fleet]:
             closing.push_async_callback(worker.close)
         await asyncio.gather(*(worker.start() for worker in workers.values()))
         words = "serve --port 0 --json --topology e-p-d --encoders 0 --prefills 0 --decodes 0".split()  # noqa: SIM905 - a line
-        values = {"routing.members": json.dumps(members), "transfer.host": here}
+        values = {"routing.members": json.dumps(members), "transfer.host": here} | dict(settings or {})
         if store is not None:
             values["gateway.store"] = f"redis://127.0.0.1:{store_port}/0"
-        gateways = [Process(chiasm(*words, *options(values))) for _ in range(NUM_GATEWAYS)]
+        gateways = [Process(chiasm(*words, *options(values))) for _ in range(num_gateways)]
         for gateway in gateways:
             closing.push_async_callback(gateway.close)
         await asyncio.gather(*(gateway.start() for gateway in gateways))

@@ -87,6 +87,7 @@ class Fronts:
     def _spawn(self, spec: WorkerSpec) -> "ActorProcess":
         gateway = self._reserved.pop(spec.name, None) or self._placed(spec.name)
         self._there[spec.name] = gateway
+        gateway.begin()  # all at once, whatever the order in which they are waited for
         gateway.tell(self._roster())
         return gateway
 

@@ -23,8 +23,11 @@ class Gateway:
         if not self.node:
             raise EngineStartError("no node has room")
 
+    def begin(self):
+        self.has_begun = True
+
     def wait_ready(self, progress):
-        """It listens at once."""
+        assert self.has_begun
 
     async def ended(self):
         await self._end.wait()
