@@ -1,6 +1,7 @@
 """Events over ZeroMQ from a publisher that speaks as vLLM's does."""
 
 import asyncio
+from contextlib import suppress
 
 import msgspec
 import pytest
@@ -15,12 +16,13 @@ from tests.conditions import until
 class Publisher:
     """Sends batches by number; answers for those that it keeps."""
 
-    def __init__(self, folder):
+    def __init__(self, folder, max_waiting=1000):
         self.address = EventsAddress(f"ipc://{folder}/p", f"ipc://{folder}/r")
         self.kept = {}
         self._context = zmq.asyncio.Context()
         self._out = self._context.socket(zmq.XPUB)
         self._out.setsockopt(zmq.XPUB_VERBOSE, 1)  # who dials again is told of again
+        self._out.setsockopt(zmq.SNDHWM, max_waiting)
         self._out.bind(self.address.publishes)
         self._asked = self._context.socket(zmq.ROUTER)
         self._asked.bind(self.address.replays)
@@ -89,6 +91,29 @@ async def test_a_publisher_that_keeps_nothing_leaves_a_gap(publisher):
     await until(lambda: follower.totals["kv_event_batches_missed"] == 1, 10)
     assert not lost
     await follower.aclose()
+
+
+async def test_what_waits_here_is_bounded_in_bytes_and_the_rest_stays_with_the_server(tmp_path):
+    """Or is lost there, which the numbers show."""
+    publisher = Publisher(tmp_path, max_waiting=1)
+    source = ZmqSource(publisher.address)
+    await publisher.subscribed()
+    for number in range(200):
+        await publisher.send(number, {"type": "?", "filling": "x" * 2**20})
+    found = [number async for number in _taken(source)]
+    assert found == sorted(found)
+    assert 1 <= len(found) <= 40
+    source.close()
+    await publisher.aclose()
+
+
+async def _taken(source):
+    """Numbers of what waits, until nothing comes any more."""
+    with suppress(TimeoutError):
+        while True:
+            async with asyncio.timeout(1):
+                number, _ = await source.received()
+            yield number
 
 
 class Line:

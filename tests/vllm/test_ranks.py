@@ -4,9 +4,11 @@ import asyncio
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 
+from chiasm.launch.vllm.process import connection_to
 from tests.conditions import until
 from tests.e2e.served import picture
 from tests.vllm.crews import MARKS
+from tests.vllm.test_cache_events import counted as counted_by_gateway
 
 pytestmark = MARKS
 ENGINES = {"worker-0": "0", "worker-0.1": "1"}
@@ -64,3 +66,17 @@ def test_a_prompt_goes_where_its_start_was_computed(aggregated):
         assert cached >= 128
         until_grown(aggregated, "vllm:prefix_cache_hits_total", before, cached)
         assert growth(before, counted(aggregated, "vllm:prefix_cache_hits_total"))[ENGINES[home]] == cached
+
+
+def test_each_engine_says_what_its_cache_has_lost(aggregated):
+    before = counted_by_gateway(aggregated, "kv_caches_forgotten")
+    connection = connection_to(aggregated.backend.supervisor._processes["worker-0"].address, 60)
+    try:
+        connection.request("POST", "/reset_prefix_cache")
+        assert connection.getresponse().status == 200
+    finally:
+        connection.close()
+    prompts = [(f"Count to {number}.", "Then say it with its next step.") for number in range(8)]
+    assert {worker_of(receipt) for receipt in at_once(aggregated.receipt, prompts)} == set(ENGINES)
+    asyncio.run(until(lambda: counted_by_gateway(aggregated, "kv_caches_forgotten") == before + 2))
+    assert counted_by_gateway(aggregated, "kv_event_batches_missed") == 0

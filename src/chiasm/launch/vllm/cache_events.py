@@ -11,7 +11,10 @@ from chiasm.launch.vllm.workers_file import ListedWorker, read_workers
 from chiasm.routing.vllm.cache_events import EventsAddress, has_zmq
 from chiasm.settings import VllmSettings
 
-_BUFFERED_STEPS = 10_000
+_BUFFERED_STEPS = 1000
+"""What a server keeps for a listener that is slow, or asks again; a step may take some hundred kilobytes."""
+_FIRST = ".tcp:1"
+"""vLLM 0.32 adds an engine's number to what comes last, where it finds 'tcp': here to a number in a file's name."""
 
 
 def events_of_listed(worker: ListedWorker, rank: int) -> EventsAddress | None:
@@ -24,17 +27,11 @@ def events_of_listed(worker: ListedWorker, rank: int) -> EventsAddress | None:
 def events_of_started(spec: WorkerSpec, settings: VllmSettings, folder: Path) -> EventsAddress | None:
     """Where a server that is started here is to publish: sockets beside its own, under this user's folder.
 
-    Several engines of one server do not: vLLM 0.32 names their sockets by ports alone, where other users of the host
-    could read the tokens of all prompts.
+    That is the first engine's address; `of_rank` gives those of others.
     """
-    if (
-        "prefill" not in spec.roles
-        or spec.address
-        or settings.data_parallel > 1
-        or not wants_events(settings.kv_events)
-    ):
+    if "prefill" not in spec.roles or spec.address or not wants_events(settings.kv_events):
         return None
-    return EventsAddress(f"ipc://{folder / spec.name}.kv", f"ipc://{folder / spec.name}.kvr")
+    return EventsAddress(f"ipc://{folder / spec.name}.kv{_FIRST}", f"ipc://{folder / spec.name}.kvr{_FIRST}")
 
 
 def silent_servers(settings: VllmSettings, specs: Sequence[WorkerSpec]) -> list[str]:
@@ -65,8 +62,6 @@ def how_to_hear(settings: VllmSettings) -> str:
         return "Start them as docs/vllm.md says under 'What a server still has', and write kv_events into their entries"
     if settings.kv_events == "no":
         return "Leave vllm.kv_events on 'auto'"
-    if settings.data_parallel > 1 and has_zmq():
-        return "Several engines of one server publish on ports: start and list it yourself, as docs/vllm.md says"
     return "pip install 'chiasm[vllm]'"
 
 
@@ -80,5 +75,6 @@ def events_flags(address: EventsAddress | None) -> list[str]:
         "endpoint": address.publishes,
         "replay_endpoint": address.replays,
         "buffer_steps": _BUFFERED_STEPS,
+        "hwm": _BUFFERED_STEPS,
     }
     return ["--kv-events-config", json.dumps(config)]

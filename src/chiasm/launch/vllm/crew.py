@@ -206,7 +206,7 @@ class VllmCrew:
                     server=name if ranks > 1 else "",
                     ec_connector=self._settings.vllm.ec_connector if hands_over else "",
                     turn=turn,
-                    cache_events=self._events.get(name) if listed is None else events_of_listed(listed, rank),
+                    cache_events=self._events_of(name, listed, rank),
                 )
                 workers.append((called, await VllmWorker.connect(address, self.model, options)))
         except BaseException:
@@ -221,6 +221,12 @@ class VllmCrew:
             decoder = PictureDecoder(self._settings.media)
             self._videos = VideoFrames(decoder, self.model.preparer, self._spool)
         return self._videos
+
+    def _events_of(self, name: str, listed: ListedWorker | None, rank: int) -> "EventsAddress | None":
+        if listed is not None:
+            return events_of_listed(listed, rank)
+        first = self._events.get(name)
+        return first.of_rank(rank) if first is not None else None
 
     def _num_ranks(self, listed: ListedWorker | None, spec: WorkerSpec | None) -> int:
         if listed is not None:

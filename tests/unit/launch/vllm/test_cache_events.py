@@ -39,11 +39,11 @@ def listed(tmp_path, *fields):
 def test_servers_that_prefill_publish_in_their_folder():
     assert started() == {
         "encode-0": None,
-        "prefill-0": EventsAddress("ipc:///run/chiasm/prefill-0.kv", "ipc:///run/chiasm/prefill-0.kvr"),
+        "prefill-0": EventsAddress("ipc:///run/chiasm/prefill-0.kv.tcp:1", "ipc:///run/chiasm/prefill-0.kvr.tcp:1"),
         "decode-0": None,
     }
     assert not any(started(kv_events="no").values())
-    assert not any(started(data_parallel=2).values()), "vLLM names sockets of several engines by ports only"
+    assert started(data_parallel=2) == started(), "of the first engine"
     by_hand = WorkerSpec(name="w", roles=("prefill", "decode"), address="http://127.0.0.1:8000")
     assert events_of_started(by_hand, VllmSettings(), FOLDER) is None
 
@@ -103,6 +103,5 @@ def test_doctor_can_name_those_that_say_nothing(tmp_path):
 def test_what_doctor_says_fits_why_they_are_silent(monkeypatch):
     assert "kv_events into their entries" in how_to_hear(VllmSettings(workers_file="w.toml"))
     assert "vllm.kv_events" in how_to_hear(VllmSettings(kv_events="no"))
-    assert "on ports" in how_to_hear(VllmSettings(data_parallel=2))
     monkeypatch.setattr(cache_events, "has_zmq", lambda: False)
     assert how_to_hear(VllmSettings()) == "pip install 'chiasm[vllm]'"

@@ -120,3 +120,17 @@ def test_servers_import_this_chiasm_and_nothing_else_of_ours(tmp_path):
     assert resolve_name(crew_module.PLUGIN) is register
     assert (inside / "chiasm" / "engines" / "vllm" / "ec_connector.py").is_file()
     assert crew_module._importable(tmp_path) == inside
+
+
+def test_each_engine_of_a_server_is_listened_to_where_it_publishes(installed, tmp_path):
+    crew = VllmCrew(settings("agg", data_parallel=2))
+    try:
+        crew.spawner(tmp_path, None)
+        first, second = (crew._events_of("worker-0", None, rank) for rank in range(2))
+    finally:
+        crew.close()
+    assert (first.publishes, second.publishes) == (
+        f"ipc://{tmp_path}/worker-0.kv.tcp:1",
+        f"ipc://{tmp_path}/worker-0.kv.tcp:2",
+    )
+    assert crew._events_of("nobody", None, 1) is None

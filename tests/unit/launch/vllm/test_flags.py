@@ -155,6 +155,13 @@ def test_workers_that_have_embeddings_can_be_told_to_forget_them():
     assert "--worker-extension-cls" not in lines(vllm={"ec_connector": "example"})["encode-0"]
 
 
+def test_who_takes_embeddings_ends_what_is_computed_of_lost_ones():
+    found = lines(topology="e-p-d")
+    taking = [name for name, flags in found.items() if "--scheduler-cls" in flags]
+    assert taking == ["prefill-0"]
+    assert not any("--scheduler-cls" in flags for flags in lines(vllm={"ec_connector": "example"}).values())
+
+
 def test_vllms_own_example_connector_can_be_had_to_compare():
     config = loaded(lines(vllm={"ec_connector": "example"})["encode-0"], "--ec-transfer-config")
     assert config["ec_connector"] == "ECExampleConnector"

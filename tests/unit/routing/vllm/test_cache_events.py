@@ -188,4 +188,11 @@ def test_others_get_their_turns_while_events_are_there():
 def test_ranks_publish_on_the_ports_after_the_first():
     address = EventsAddress("tcp://a:5557", "tcp://a:5657")
     assert address.of_rank(2) == EventsAddress("tcp://a:5559", "tcp://a:5659")
+    assert EventsAddress("ipc:///run/a.tcp:1").of_rank(1) == EventsAddress("ipc:///run/a.tcp:2")
     assert EventsAddress("ipc:///run/a.kv").of_rank(0) == EventsAddress("ipc:///run/a.kv")
+
+
+def test_a_name_that_is_too_long_for_a_call_is_nobodys():
+    long = batch(stored("x" * 2**20, *range(1, 1 + WHOLE)))
+    found, totals = followed((0, long), (1, PROMPT[1]), (2, batch(removed(1))))
+    assert (found, totals["kv_event_batches_missed"]) == (0, 0)

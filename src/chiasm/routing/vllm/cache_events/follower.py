@@ -18,6 +18,7 @@ logger = logging.getLogger(__name__)
 _RETRY_PAUSE_S = 1.0
 _WARNING_INTERVAL_S = 60.0
 _MEDIA = (None, "GPU")  # what is evicted to a slower memory and comes back counts as evicted
+_MAX_NAME_CHARS = 256
 _COUNTED = (
     "kv_event_batches",
     "kv_event_batches_replayed",
@@ -153,7 +154,8 @@ class Follower:
 
     def _note(self, event: BlockStored | BlockRemoved) -> None:
         if isinstance(event, BlockStored):
-            self._blocks.stored(event.session_id, event.block_hashes, event.parent_block_hash, event.block_size)
+            call = event.session_id if len(event.session_id or "") <= _MAX_NAME_CHARS else None  # of no call of ours
+            self._blocks.stored(call, event.block_hashes, event.parent_block_hash, event.block_size)
         elif gone := self._blocks.removed(event.block_hashes):
             self._counts["kv_starts_forgotten"] += len(gone)
             self._lost(gone)

@@ -13,10 +13,12 @@ if TYPE_CHECKING:
 
     from zmq.asyncio import Context, Socket
 
-_MAX_WAITING = 10_000
+_MAX_WAITING = 16
+_MAX_MESSAGE_BYTES = 8 * 2**20
+"""Of one step: hundreds of kilobytes are usual. What waits here, at most both together, fills the server's own queue
+next, whose end shows as a gap; a larger message ends the connection, and is a gap as well."""
 _MAX_REPLAYED = 10_000
-_MAX_REPLAYED_BYTES = 256 * 2**20
-_MAX_MESSAGE_BYTES = 64 * 2**20
+_MAX_REPLAYED_BYTES = 64 * 2**20
 _REPLAY_TIMEOUT_S = 5.0
 _HEARTBEAT_S = 10.0
 """A host that went away without a word is noticed after three of them, and dialled again."""
