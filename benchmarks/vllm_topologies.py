@@ -2,7 +2,8 @@
 
 All servers run side by side; one way at a time is asked, in turns of random order, and every way gets the same
 requests: new pictures, so that nothing is cached. Times are divided request by request. The server that is asked
-directly has all of the threads, those of a topology share them, one thread each.
+directly has all of the threads; each server of a topology has one, or as many as `--way-threads` says, which then
+compete for the cores when several compute.
 """
 
 import argparse
@@ -54,6 +55,10 @@ def parsed(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("--model", choices=("tiny", "120m"), default="tiny", help="packaged, or random of that size")
     parser.add_argument("--ways", nargs="+", choices=WAYS[1:], default=["e-pd", "auto"], help="beside vLLM itself")
     parser.add_argument("--threads", type=int, help="of the server asked directly; default: one for each core")
+    parser.add_argument("--way-threads", type=int, default=1, help="of each server of a topology")
+    parser.add_argument(
+        "--way-environment", nargs="+", default=[], metavar="NAME=VALUE", help="of the topologies' servers"
+    )
     parser.add_argument("--turns", type=int, default=12, help="how often each way is asked")
     parser.add_argument("--concurrency", type=int, nargs="+", default=[1, 4], help="requests open at once")
     parser.add_argument("--images", type=int, default=1, help="pictures of a request")
@@ -61,6 +66,8 @@ def parsed(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("--output", type=int, default=16, help="tokens of an answer")
     parser.add_argument("--name", help="end of the result file's name; default vllm-topologies-MODEL")
     args = parser.parse_args(argv)
+    if any("=" not in one for one in args.way_environment):
+        parser.error("--way-environment takes NAME=VALUE")
     args.threads = args.threads or len(os.sched_getaffinity(0))
     args.name = args.name or f"vllm-topologies-{args.model}"
     return args
@@ -75,14 +82,19 @@ async def running(args: argparse.Namespace) -> AsyncIterator[Mapping[str, Server
         for way in args.ways:
             words = ["--engine", "vllm", "--topology", way, "--model", str(model), "--workers", "1", "--encoders", "1"]
             patience = (f"routing.probe_timeout_s={TIMEOUT_S}", f"gateway.request_timeout_s={TIMEOUT_S}")
-            for setting in (f"vllm.python={args.python}", "engine.threads=1", "engine.dtype=float32", *patience):
+            for setting in (
+                f"vllm.python={args.python}",
+                f"engine.threads={args.way_threads}",
+                "engine.dtype=float32",
+                *patience,
+            ):
                 words += ["--set", setting]
             topologies.append(Topology(name=way, serve=tuple(words)))
         spec = GridSpec(
             topologies=tuple(topologies),
             baseline=BASELINE,
             loads=(1.0,),
-            environment=_ENVIRONMENT,
+            environment=_ENVIRONMENT | dict(one.split("=", 1) for one in args.way_environment),
             start_timeout_s=START_TIMEOUT_S,
         )
         async with servers(spec) as started:
@@ -159,7 +171,7 @@ def main(argv: list[str]) -> None:
     """Write one result file."""
     args = parsed(argv)
     result: dict[str, Any] = {"machine": machine.describe(), "model": args.model, "turns": args.turns}
-    result["direct_threads"] = args.threads
+    result |= {"direct_threads": args.threads, "way_threads": args.way_threads, "way_environment": args.way_environment}
     result |= {"images": args.images, "tokens": args.tokens, "output": args.output}
     try:
         result["concurrency"] = asyncio.run(everything(args))
