@@ -154,6 +154,8 @@ def resident_bytes() -> int:
 def slope(memory: list[tuple[int, int]]) -> float:
     """Bytes per request, by least squares, after the warm-up."""
     after = memory[int(WARM_UP_SHARE * len(memory)) :]
+    if len(after) < 2:
+        return 0.0
     ended, resident = np.array(after, dtype=float).T
     return float(np.polyfit(ended, resident, 1)[0])
 
@@ -225,7 +227,7 @@ async def measure(args: argparse.Namespace) -> dict[str, Any]:
         "faults": fault.num_met,
         "requests_per_s": tally.num_asked / took_s,
         "rss_bytes_per_request": slope(tally.memory),
-        "rss_bytes": {"first": tally.memory[0][1], "last": tally.memory[-1][1]},
+        "rss_bytes": {"first": tally.memory[0][1], "last": tally.memory[-1][1]} if tally.memory else {},
         "stays": stays,
         "before": before,
         "after": after,
@@ -238,6 +240,7 @@ def complaints(result: dict[str, Any]) -> list[str]:
     server = dict(result["server"])
     received, ended = server.pop("received", 0.0), sum(server.values())
     found = {
+        "nothing was asked": result["requests"] == 0,
         "requests of clients are not accounted for": sum(result["ends"].values()) != result["requests"],
         "requests of the server are not accounted for": received != ended,
         "requests ended in ways that no fault explains": not set(result["ends"]) <= {"left", *EXPLAINED},
@@ -261,6 +264,12 @@ def main(argv: list[str]) -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--name", default="soak", help="end of the result file's name")
     args = parser.parse_args(argv)
+    for name in ("requests", "seconds", "clients", "questions"):
+        if not vars(args)[name] > 0:  # nor is nan
+            parser.error(f"--{name} must be more than 0")
+    for name in ("faults", "leave"):
+        if not 0 <= vars(args)[name] <= 1:
+            parser.error(f"--{name} is a share, from 0 to 1")
     described = machine.describe()
     result = asyncio.run(measure(args))
     wrong = complaints(result)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from benchmarks.soak import complaints, questions_of, slope
+from benchmarks.soak import complaints, main, questions_of, slope
 
 GOOD = {
     "requests": 10,
@@ -33,6 +33,23 @@ def test_nothing_is_wrong_with_a_good_run():
 def test_whatever_is_wrong_is_named(changed, word):
     (found,) = complaints(GOOD | changed)
     assert word in found
+
+
+@pytest.mark.parametrize(
+    "options",
+    ["--seconds 0", "--seconds nan", "--requests 0", "--clients 0", "--questions -1", "--faults 2", "--leave -0.1"],
+)
+def test_a_run_that_could_ask_nothing_is_refused_before_anything_is_started(options, capsys):
+    with pytest.raises(SystemExit) as caught:
+        main(options.split())
+    assert caught.value.code == 2
+    assert options.split()[0] in capsys.readouterr().err
+
+
+def test_a_run_in_which_nothing_was_asked_is_wrong():
+    nothing = {"requests": 0, "ends": {}, "server": {"received": 0.0}}
+    assert complaints(GOOD | nothing) == ["nothing was asked"]
+    assert slope([]) == 0.0
 
 
 def test_growth_is_counted_after_the_warm_up():

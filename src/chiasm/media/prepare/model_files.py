@@ -15,8 +15,8 @@ def read_json(path: Path) -> dict[str, Any] | None:
         value = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return None
-    except (OSError, ValueError) as error:
-        raise EngineStartError(f"cannot read {path.name}: {error}", hint="download the model again") from error
+    except (OSError, ValueError, RecursionError) as error:
+        raise EngineStartError(f"Cannot read {path.name}: {error}", hint="download the model again") from error
     if not isinstance(value, dict):
         raise EngineStartError(f"{path.name} holds a {type(value).__name__}, not an object")
     return value

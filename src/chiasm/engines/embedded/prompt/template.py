@@ -1,6 +1,5 @@
 """A model's chat template, rendered in transformers' sandbox with bounds on size and time."""
 
-import json
 import secrets
 import time
 from collections.abc import Mapping, Sequence
@@ -12,6 +11,7 @@ from transformers.utils.chat_template_utils import _compile_jinja_template
 
 from chiasm.engines.embedded.prompt.tokenizer import ModelTokenizer
 from chiasm.errors import ChiasmError, ContextLengthError, DeadlineExceededError, EngineStartError, InvalidRequestError
+from chiasm.media.prepare.model_files import read_json
 
 MAX_RENDERED_CHARS = 4_000_000
 _RENDER_TIMEOUT_S = 5.0
@@ -104,10 +104,12 @@ def read_chat_template(tokenizer: ModelTokenizer) -> ChatTemplate | None:
     source = tokenizer.hf.chat_template
     directory = tokenizer.directory
     legacy = directory / "chat_template.json"
-    if legacy.is_file() and not (directory / "chat_template.jinja").is_file():
-        source = json.loads(legacy.read_text(encoding="utf-8"))["chat_template"]
+    if not (directory / "chat_template.jinja").is_file() and (written := read_json(legacy)) is not None:
+        source = written.get("chat_template", source)
     if isinstance(source, dict):
         source = source.get("default")
+    if not isinstance(source, str | None):
+        raise EngineStartError(f"The chat template of {directory.name} is a {type(source).__name__}, not a text")
     return None if source is None else ChatTemplate(source, tokenizer.hf.special_tokens_map)
 
 

@@ -1,6 +1,5 @@
 """The one place that knows a model's tokenizer: vocabulary size, end-of-text ids, special tokens."""
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +8,7 @@ from transformers import AutoConfig, AutoTokenizer
 
 from chiasm.engines.embedded.prompt.pieces import TokenPieces
 from chiasm.errors import EngineStartError
+from chiasm.media.prepare.model_files import read_json
 
 
 class ModelTokenizer:
@@ -67,8 +67,7 @@ def _text_config(directory: Path) -> Any:
 
 
 def _eos_token_ids(directory: Path, text_config: Any, tokenizer_eos: int | None) -> frozenset[int]:
-    path = directory / "generation_config.json"
-    stated = json.loads(path.read_text(encoding="utf-8")).get("eos_token_id") if path.is_file() else None
+    stated = (read_json(directory / "generation_config.json") or {}).get("eos_token_id")
     if stated is None:
         stated = getattr(text_config, "eos_token_id", None)
     ids = [stated] if isinstance(stated, int) else list(stated or ())

@@ -47,6 +47,22 @@ def test_no_template_is_none(tmp_path):
     assert read_chat_template(ModelTokenizer(model_directory(tmp_path))) is None
 
 
+@pytest.mark.parametrize("written", ['{"chat_template": 5}', "[]", "{", '{"a":' + "[" * 100_000])
+def test_a_legacy_file_that_is_none_stops_the_start(tmp_path, written):
+    tokenizer = ModelTokenizer(model_directory(tmp_path))
+    (tmp_path / "chat_template.json").write_text(written)
+    with pytest.raises(EngineStartError, match="chat"):
+        read_chat_template(tokenizer)
+
+
+@pytest.mark.parametrize("written", ["[]", "{", '{"a":' + "[" * 100_000])
+def test_a_broken_generation_configuration_stops_the_start(tmp_path, written):
+    directory = model_directory(tmp_path)
+    (directory / "generation_config.json").write_text(written)
+    with pytest.raises(EngineStartError, match="generation_config"):
+        ModelTokenizer(directory)
+
+
 def test_broken_template_stops_the_start():
     with pytest.raises(EngineStartError, match="compile"):
         template("{% for %}")
