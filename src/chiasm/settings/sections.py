@@ -217,7 +217,8 @@ class EngineSettings(Section, frozen=True, kw_only=True):
     decoder: Annotated[
         Literal["auto", "native", "torch"],
         Meta(
-            description="What computes tokens and Qwen-VL pictures: native (C), torch, or native where it can be used."
+            description="What computes tokens, Qwen-VL pictures and texts of BERT's kind: native (C), torch, or native "
+            "where it can be used."
         ),
     ] = "auto"
     pack_weights: Annotated[

@@ -13,7 +13,7 @@ class LoadedPooler:
     """Weights in memory.
 
     Attributes:
-        backbone: transformers' model without a head.
+        backbone: transformers' model without a head, or a `NativeTextEncoder` with its weights.
         head: Applied in float32 to pooled rows, or to token rows of models that pool none.
         width: Of what comes out of it.
         has_type_ids: Whether the backbone tells the texts of a pair apart.

@@ -17,17 +17,17 @@ from transformers import (
 from chiasm.engines.embedded.families.loading import read_weights
 from chiasm.engines.pooling.aspect_sentiment import ARCHITECTURE, load_aspect_head
 from chiasm.engines.pooling.attention import IMPLEMENTATION
+from chiasm.engines.pooling.backbone import Computing, arranged
 from chiasm.engines.pooling.dual_loading import load_dual
 from chiasm.engines.pooling.heads import answer_head, classification_head, projection_head
 from chiasm.engines.pooling.loaded import LoadedPooler
-from chiasm.engines.pooling.packing import packed
 from chiasm.engines.pooling.ranker_loading import load_ranker
 from chiasm.errors import EngineStartError
 from chiasm.pooling.model_files import PoolingModel
 
 
 def load_pooler(
-    directory: Path, model: PoolingModel, dtype: torch.dtype, answers: tuple[int, int] | None = None
+    directory: Path, model: PoolingModel, computing: Computing, answers: tuple[int, int] | None = None
 ) -> LoadedPooler:
     """Read configuration and weights. `answers` are the token ids of yes and no, for a model of that shape.
 
@@ -35,7 +35,8 @@ def load_pooler(
         EngineStartError: Something is missing; the message names it.
     """
     if model.shape == "image_ranker":
-        return load_ranker(directory, dtype)
+        return load_ranker(directory, computing)
+    dtype = computing.dtype
     config = _configuration(directory)
     if model.takes_images:
         return load_dual(directory, config, dtype)
@@ -64,7 +65,7 @@ def load_pooler(
         width = projected or config.hidden_size
     has_types = getattr(config, "type_vocab_size", 0) > 1
     offset = int(config.pad_token_id) + 1 if model.model_type in ("roberta", "xlm-roberta", "camembert") else 0
-    return LoadedPooler(packed(backbone, dtype), head, width, has_types, offset)
+    return LoadedPooler(arranged(backbone, computing, offset), head, width, has_types, offset)
 
 
 def _taken_pooler(backbone: Any) -> nn.Module | None:

@@ -107,6 +107,7 @@ class PoolingLoop:
             with self._condition:
                 self._is_stopping = True
             self._fail(list(self._open), dead())
+            self._runner.close()
 
     def _next(self) -> list[tuple[PoolingWork, int]] | None:
         with self._condition:

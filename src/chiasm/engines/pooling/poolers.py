@@ -11,12 +11,15 @@ Pooler = Callable[[torch.Tensor, PackedBatch], torch.Tensor]
 """[tokens, hidden_size] -> [inputs, hidden_size], in float32."""
 
 
-def _cls(hidden: torch.Tensor, batch: PackedBatch) -> torch.Tensor:
-    return hidden[[0, *batch.ends[:-1]]].float()
+def pooled_places(kind: PoolingKind, batch: PackedBatch) -> list[int] | None:
+    """Where in the row each input's one pooled token lies; None for kinds that pool more than one."""
+    if kind == "cls":
+        return [0, *batch.ends[:-1]]
+    return [end - 1 for end in batch.ends] if kind == "last" else None
 
 
-def _last(hidden: torch.Tensor, batch: PackedBatch) -> torch.Tensor:
-    return hidden[[end - 1 for end in batch.ends]].float()
+def _one(kind: PoolingKind) -> Pooler:
+    return lambda hidden, batch: hidden[pooled_places(kind, batch)].float()
 
 
 def _mean(hidden: torch.Tensor, batch: PackedBatch) -> torch.Tensor:
@@ -25,7 +28,7 @@ def _mean(hidden: torch.Tensor, batch: PackedBatch) -> torch.Tensor:
     return torch.stack([part.mean(0) for part in parts])
 
 
-_POOLERS: Mapping[PoolingKind, Pooler] = {"cls": _cls, "last": _last, "mean": _mean}
+_POOLERS: Mapping[PoolingKind, Pooler] = {"cls": _one("cls"), "last": _one("last"), "mean": _mean}
 
 
 def pooler(kind: PoolingKind) -> Pooler:

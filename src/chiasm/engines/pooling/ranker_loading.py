@@ -11,6 +11,7 @@ from torch import nn
 from transformers import AutoConfig, AutoModel
 
 from chiasm.engines.pooling.attention import IMPLEMENTATION
+from chiasm.engines.pooling.backbone import Computing, arranged
 from chiasm.engines.pooling.dual import ImageTower
 from chiasm.engines.pooling.loaded import LoadedPooler
 from chiasm.engines.pooling.packing import filled, packed
@@ -43,7 +44,7 @@ class ImageRanker(nn.Module):
         self.adapter = CrossModalAdapter(config.adapter_config, text.hidden_size)
 
 
-def load_ranker(directory: Path, dtype: torch.dtype) -> LoadedPooler:
+def load_ranker(directory: Path, computing: Computing) -> LoadedPooler:
     """Load an image ranker; the adapter computes in float32. Raises `EngineStartError`."""
     config = read_ranker_config(directory)
     model = ImageRanker(config, text_attention=IMPLEMENTATION)
@@ -55,6 +56,7 @@ def load_ranker(directory: Path, dtype: torch.dtype) -> LoadedPooler:
             hint="The folder needs a model.safetensors with every tensor of the architecture",
         ) from error
     model.eval().requires_grad_(requires_grad=False)
+    dtype = computing.dtype
     text, vision = model.text_model.to(dtype), model.vision_model.to(dtype)
     projection = packed(model.feature_projection, torch.float32)
     num_rows = vision.embeddings.num_positions
@@ -63,7 +65,7 @@ def load_ranker(directory: Path, dtype: torch.dtype) -> LoadedPooler:
     offset = int(text.config.pad_token_id) + 1 if text.config.model_type in ("roberta", "xlm-roberta") else 0
     width = text.config.hidden_size
     return LoadedPooler(
-        packed(text, dtype),
+        arranged(text, computing, offset),
         nn.Identity(),
         1,
         has_type_ids=getattr(text.config, "type_vocab_size", 0) > 1,

@@ -11,10 +11,12 @@ import torch
 from numpy.typing import NDArray
 
 from chiasm.engines.embedded.memory import module_bytes
+from chiasm.engines.pooling.backbone import Computing
 from chiasm.engines.pooling.batch import PackedBatch, Tokens, pack
 from chiasm.engines.pooling.dual import Picture, RankedPicture
 from chiasm.engines.pooling.loading import load_pooler
-from chiasm.engines.pooling.poolers import pooler, token_rows
+from chiasm.engines.pooling.native_text import NativeTextEncoder
+from chiasm.engines.pooling.poolers import pooled_places, pooler, token_rows
 from chiasm.pooling.model_files import PoolingModel
 
 Array = NDArray[np.float32]
@@ -47,16 +49,17 @@ class PoolingRunner:
         directory: Path,
         model: PoolingModel,
         *,
-        dtype: torch.dtype,
+        computing: Computing,
         step_token_id: int | None = None,
         answers: tuple[int, int] | None = None,
     ) -> None:
         """Load the model. `answers` are the token ids of yes and no. Raises `EngineStartError`."""
         self._model = model
         self._step_token_id = step_token_id
-        self._loaded = load_pooler(directory, model, dtype, answers)
+        self._loaded = load_pooler(directory, model, computing, answers)
         pools = model.pooling not in ("all", "step")
         self._pool = pooler(model.pooling) if pools else None
+        self._native = self._loaded.backbone if isinstance(self._loaded.backbone, NativeTextEncoder) else None
 
     @property
     def width(self) -> int:
@@ -68,7 +71,8 @@ class PoolingRunner:
         """What the weights of backbone, tower and adapter take."""
         loaded = self._loaded
         modules = [loaded.backbone, loaded.adapter, *(vars(loaded.images).values() if loaded.images else ())]
-        return sum(module_bytes(one) for one in modules if isinstance(one, torch.nn.Module))
+        native = self._native.num_bytes if self._native is not None else 0
+        return native + sum(module_bytes(one) for one in modules if isinstance(one, torch.nn.Module))
 
     @property
     def similarity(self) -> tuple[float, float] | None:
@@ -80,6 +84,11 @@ class PoolingRunner:
         """[rows, width] of what is made of one picture, which all have the same size here."""
         assert self._loaded.images is not None, "a model that takes pictures has a tower"
         return self._loaded.images.shape
+
+    def close(self) -> None:
+        """Give back threads and memory of the C code; nothing may be computed afterwards. Harmless when repeated."""
+        if self._native is not None:
+            self._native.close()
 
     @torch.inference_mode()
     def run(self, inputs: Sequence[PoolingInput]) -> list[Array]:
@@ -124,8 +133,13 @@ class PoolingRunner:
 
         order = sorted(texts, key=company)
         batch = pack([texts[index] for index in order], [shared[index] for index in order])
-        hidden = self._hidden(batch)
         wanted = [inputs[index].rows for index in order]
+        places = pooled_places(self._model.pooling, batch)
+        if self._native is not None and places is not None and "tokens" not in wanted:
+            for index, row in zip(order, _array(self._loaded.head(self._native.encode(batch, places))), strict=True):
+                found[index] = row
+            return
+        hidden = self._hidden(batch)
         pooled = self._pooled(hidden, batch) if "pooled" in wanted else None
         tokens = self._tokens(hidden, batch) if "tokens" in wanted else None
         for place, (index, rows) in enumerate(zip(order, wanted, strict=True)):
@@ -134,6 +148,8 @@ class PoolingRunner:
 
     def _hidden(self, batch: PackedBatch) -> torch.Tensor:
         """[tokens, hidden_size] after the backbone's last layer, the filler left out."""
+        if self._native is not None:
+            return self._native.encode(batch)
         extra = {}
         if self._loaded.has_type_ids:
             type_ids = batch.type_ids if batch.type_ids is not None else torch.zeros_like(batch.ids)

@@ -4,7 +4,7 @@ from typing import get_args
 
 import msgspec
 
-from chiasm.engines.pooling.tokens import PairTemplate
+from chiasm.engines.pooling.tokens import InputTokenizer, PairTemplate
 from chiasm.errors import EngineStartError
 from chiasm.pooling.model_files import PoolingModel, Shape
 from chiasm.protocol.pooling.work import PoolingInfo, PoolingTask, Scorer
@@ -91,3 +91,8 @@ def pair_template(settings: PoolingSettings) -> PairTemplate:
     instruction = settings.instruction.replace("{", "{{").replace("}", "}}")
     body = f"<Instruct>: {instruction}\n<Query>: {{query}}\n<Document>: {{document}}"
     return PairTemplate(before=_BEFORE, body=body, after=_AFTER)
+
+
+def answer_ids(tokenizer: InputTokenizer, settings: PoolingSettings) -> tuple[int, int]:
+    """The tokens of a yes/no model's yes and no. Raises `EngineStartError` when they are several."""
+    return tokenizer.token_id(settings.yes_token), tokenizer.token_id(settings.no_token)

@@ -11,6 +11,7 @@ import torch
 
 from chiasm.connectors.local import LocalConnector
 from chiasm.engines.embedded.revision import model_revision
+from chiasm.engines.pooling.backbone import Computing
 from chiasm.engines.pooling.dual import Picture
 from chiasm.engines.pooling.loop import PoolingLoop, PoolingWork, dead
 from chiasm.engines.pooling.runner import PoolingInput, PoolingRunner, costs
@@ -30,7 +31,7 @@ from chiasm.settings import EngineSettings, MediaSettings, PoolingSettings
 from chiasm.workers.deadline import until
 from chiasm.workers.memory import weigh
 from chiasm.workers.pooling.checks import check_request
-from chiasm.workers.pooling.facts import adjusted, pair_template, pooling_info
+from chiasm.workers.pooling.facts import adjusted, answer_ids, pair_template, pooling_info
 from chiasm.workers.pooling.features import Found, PictureFeatures, Revisions
 from chiasm.workers.pooling.tasks import Array, Reader, Similarity
 
@@ -76,20 +77,19 @@ class LocalPoolingWorker:
         tokenizer = InputTokenizer(directory, model, max_tokens=model.max_tokens, template=template)
         preparer = picture_preparer(directory) if model.takes_images else None
         progress("Loading the weights", 0.3)
+        threads = engine.threads or torch.get_num_threads()
         runner = PoolingRunner(
             directory,
             model,
-            dtype=getattr(torch, engine.dtype),
+            computing=Computing(getattr(torch, engine.dtype), threads, engine.decoder),
             step_token_id=tokenizer.token_id(settings.step_token) if model.pooling == "step" else None,
-            answers=(tokenizer.token_id(settings.yes_token), tokenizer.token_id(settings.no_token))
-            if template
-            else None,
+            answers=answer_ids(tokenizer, settings) if template else None,
         )
         loop = PoolingLoop(
             runner,
             max_batch_tokens=settings.max_batch_tokens,
             max_delay_s=settings.max_delay_s,
-            threads=engine.threads or torch.get_num_threads(),
+            threads=threads,
         )
         info = WorkerInfo(
             model=name,

@@ -253,7 +253,7 @@ static PyMethodDef functions[] = {
     {NULL, NULL, 0, NULL},
 };
 
-static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "_native", "Decoder and vision tower in C.", -1, functions,
+static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "_native", "Decoder, vision tower and text encoder in C.", -1, functions,
                                     NULL, NULL, NULL, NULL};
 
 /* Takes the reference to `type`. */
@@ -266,7 +266,7 @@ static bool add_type(PyObject *m, const char *name, PyObject *type) {
 PyMODINIT_FUNC PyInit__native(void) {
     PyObject *m = PyModule_Create(&module);
     if (add_type(m, "NativeDecoder", PyType_FromSpec(&spec)) && add_type(m, "NativeTower", new_tower_type()) &&
-        add_type(m, "NativeAdapter", new_adapter_type()))
+        add_type(m, "NativeTextEncoder", new_text_encoder_type()) && add_type(m, "NativeAdapter", new_adapter_type()))
         return m;
     Py_XDECREF(m);
     return NULL;

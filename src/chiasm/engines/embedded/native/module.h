@@ -1,4 +1,4 @@
-/* What the Python sides of decoder and tower share. */
+/* What the Python sides of decoder, tower and text encoder share. */
 #ifndef CHIASM_MODULE_H
 #define CHIASM_MODULE_H
 
@@ -13,5 +13,6 @@ static inline void *pointer(address a) { return (void *)(uintptr_t)a; }
 
 /* A new reference, or NULL with an exception. */
 PyObject *new_tower_type(void);
+PyObject *new_text_encoder_type(void);
 
 #endif
