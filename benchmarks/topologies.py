@@ -1,8 +1,8 @@
 """Questions about topologies on equal resources, beside the grid of `chiasm bench grid`.
 
-mixed: does text wait for pictures? long_texts: which way answers texts at length first? repeat: is another question
-about the same picture cheap? forwarding: what does metadata save against the media themselves? stages: where does the
-time to the first token go? Every topology has two worker processes with one thread each.
+mixed: does text wait for pictures? answers: which way answers first under load? repeat: is another question about the
+same picture cheap? forwarding: what does metadata save against the media themselves? stages: where does the time to the
+first token go? Every topology has two worker processes with one thread each.
 """
 
 import argparse
@@ -12,8 +12,8 @@ import time
 from typing import Any
 
 from benchmarks import machine
+from benchmarks.epd.answers import answers
 from benchmarks.epd.forwarding import forwarding
-from benchmarks.epd.long_texts import long_texts
 from benchmarks.epd.mixed import mixed
 from benchmarks.epd.repeat import repeat
 from benchmarks.epd.requests import SIDE_OF_TOKENS
@@ -21,7 +21,7 @@ from benchmarks.epd.stages import stages
 from benchmarks.gateway_tax import RESULTS
 from chiasm.errors import ChiasmError
 
-SCENARIOS = {"mixed": mixed, "long_texts": long_texts, "repeat": repeat, "forwarding": forwarding, "stages": stages}
+SCENARIOS = {"mixed": mixed, "answers": answers, "repeat": repeat, "forwarding": forwarding, "stages": stages}
 TOPOLOGIES = ("agg", "e-pd", "auto")
 
 
@@ -35,16 +35,22 @@ def parsed(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("--scenario", nargs="+", choices=SCENARIOS, required=True, help="which questions")
     parser.add_argument("--topologies", nargs="+", default=TOPOLOGIES, choices=(*TOPOLOGIES, "e-p-d"))
     parser.add_argument("--tokens", type=int, default=64, choices=SIDE_OF_TOKENS, help="visual tokens of a picture")
-    parser.add_argument("--images", type=int, nargs="+", help="of forwarding: how many pictures; default 1 4 8")
     parser.add_argument(
-        "--load", type=float, default=0.6, help="of mixed and long_texts: share of the first topology's capacity"
+        "--images",
+        type=int,
+        nargs="+",
+        help="of forwarding: how many pictures; default 1 4 8; of answers: how many in each request; default none",
+    )
+    parser.add_argument("--output", type=int, default=128, help="of answers: tokens of each")
+    parser.add_argument(
+        "--load", type=float, default=0.6, help="of mixed and answers: share of the first topology's capacity"
     )
     parser.add_argument(
         "--against",
         nargs="+",
         action="append",
         metavar="SETTING=VALUE",
-        help="of mixed and long_texts: each topology also with these; may be repeated for further sets of settings",
+        help="of mixed and answers: each topology also with these; may be repeated for further sets of settings",
     )
     parser.add_argument("--requests", type=int, help="how many of each kind; default: some minutes in all")
     parser.add_argument("--name", help="end of the result file's name; default epd-SCENARIO; of one question only")

@@ -21,20 +21,23 @@ def mixed_table(result: Row) -> str:
     return "\n".join(lines) + "\n"
 
 
-def long_texts_table(result: Row) -> str:
+def answers_table(result: Row) -> str:
     """First tokens and whole answers of each way over those of the first, and what its gateway waited for a core."""
+    what = f"{result['images']} pictures" if result["images"] else "Texts"
     lines = [
-        f"Texts, answers of 128 tokens, {result['rate_per_s']:.1f} a second, {result['asked']} to each way. Ratios of "
-        f"means to those of {result['against']}, same texts at the same times; the last column is how long a gateway's "
+        f"{what}, answers of {result['output']} tokens, {result['rate_per_s']:.1f} requests a second, "
+        f"{result['asked']} to each way. Ratios of means to those of {result['against']}, same requests at the same "
+        "times. Handed over: share of requests that got an embedding of another worker. Waited: how long a gateway's "
         "event loop was ready to run and had no core, for each request.\n",
-        "| way | TTFT, mean | p95 | E2EL, mean | TTFT | E2EL | gateway waited |",
-        "|---|---:|---:|---:|---|---|---:|",
+        "| way | TTFT, mean | p95 | E2EL, mean | TTFT | E2EL | handed over | waited |",
+        "|---|---:|---:|---:|---|---|---:|---:|",
     ]
     for name, ms in result["ms"].items():
         ratios = result["ratios"][name]
         lines.append(
             f"| {name} | {ms['ttft_mean']:.1f} ms | {ms['ttft_p95']:.1f} ms | {ms['e2el_mean']:.1f} ms | "
-            f"{_ratio(ratios.get('ttft'))} | {_ratio(ratios.get('e2el'))} | {result['waited_ms'][name]:.2f} ms |"
+            f"{_ratio(ratios.get('ttft'))} | {_ratio(ratios.get('e2el'))} | {result['handed_over'][name]:.0%} | "
+            f"{result['waited_ms'][name]:.2f} ms |"
         )
     return "\n".join(lines) + "\n"
 
@@ -96,7 +99,7 @@ def stages_table(result: Row) -> str:
 
 SCENARIOS = {
     "mixed": ("Text beside pictures", mixed_table),
-    "long_texts": ("Long answers to texts", long_texts_table),
+    "answers": ("Answers under load", answers_table),
     "repeat": ("Another question about the same picture", repeat_table),
     "stages": ("Where the time to the first token goes", stages_table),
     "forwarding": ("Metadata against media to the prefill worker", forwarding_table),

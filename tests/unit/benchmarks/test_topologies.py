@@ -65,11 +65,13 @@ def test_answers_are_shown():
     assert "| auto | auto, media.niceness=5 |" in mixed
     assert "| 1.10 (1.05-1.20) | 1.15 (1.05-1.20) |" in mixed
     ms = {"ttft_mean": 20.0, "ttft_p95": 31.26, "e2el_mean": 200.0}
-    texts = {"rate_per_s": 9.0, "asked": 3, "against": "agg", "ratios": {"agg": {}, "auto": {"ttft": RATIO}}}
-    texts |= {"ms": {"agg": ms, "auto": ms}, "waited_ms": {"agg": 0.5, "auto": 0.25}}
-    shown = tables.long_texts_table(texts)
-    assert "| agg | 20.0 ms | 31.3 ms | 200.0 ms | - | - | 0.50 ms |" in shown
-    assert "| auto | 20.0 ms | 31.3 ms | 200.0 ms | 1.10 (1.05-1.20) | - | 0.25 ms |" in shown
+    asked = {"rate_per_s": 9.0, "asked": 3, "against": "agg", "ratios": {"agg": {}, "auto": {"ttft": RATIO}}}
+    asked |= {"images": 2, "output": 16, "handed_over": {"agg": 0.0, "auto": 0.5}}
+    asked |= {"ms": {"agg": ms, "auto": ms}, "waited_ms": {"agg": 0.5, "auto": 0.25}}
+    shown = tables.answers_table(asked)
+    assert "2 pictures, answers of 16 tokens, 9.0 requests a second" in shown
+    assert "| agg | 20.0 ms | 31.3 ms | 200.0 ms | - | - | 0% | 0.50 ms |" in shown
+    assert "| auto | 20.0 ms | 31.3 ms | 200.0 ms | 1.10 (1.05-1.20) | - | 50% | 0.25 ms |" in shown
     repeat = {"ratios": {"auto": RATIO}, "encodes": {"auto": 0.0}, "decodes": {"auto": 0.0}, "verdicts": []}
     assert "| auto | 1.10 (1.05-1.20) | 0 | 0 |" in tables.repeat_table(repeat)
     stages = {f"{kind}{stage}_s": 0.001 for kind in ("", "critical_") for stage in tables.STAGES}
