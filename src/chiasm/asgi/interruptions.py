@@ -1,7 +1,5 @@
 """Ending open requests from outside, when a drain has taken too long."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Protocol
 
 from chiasm.errors import ShuttingDownError
@@ -21,16 +19,27 @@ class Interruptions:
     def __init__(self) -> None:
         self._open: set[Interruptible] = set()
 
-    @contextmanager
-    def reaching(self, request: Interruptible) -> Iterator[None]:
+    def reaching(self, request: Interruptible) -> "_Reach":
         """Let `abort` reach a request inside the block."""
-        self._open.add(request)
-        try:
-            yield
-        finally:
-            self._open.discard(request)
+        return _Reach(self._open, request)
 
     def abort(self) -> None:
         """End all open requests now, each with `ShuttingDownError`."""
         for request in list(self._open):
             request.interrupt(ShuttingDownError("The server stopped before the request was finished"))
+
+
+class _Reach:
+    """A block in which a request is among the open ones. Not a generator: every request passes through it."""
+
+    __slots__ = ("_open", "_request")
+
+    def __init__(self, open_requests: set[Interruptible], request: Interruptible) -> None:
+        self._open = open_requests
+        self._request = request
+
+    def __enter__(self) -> None:
+        self._open.add(self._request)
+
+    def __exit__(self, *_: object) -> None:
+        self._open.discard(self._request)

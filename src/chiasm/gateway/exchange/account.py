@@ -92,12 +92,12 @@ class Account:
         """The way from a worker to the gateway's writing: between the last span before that and its beginning."""
         if self.usage is _NOTHING:
             return
-        before = [span for span in self.clock.spans if span.start_s < until_s]
-        written = [span.start_s for span in before if span.stage == "first_token"]
+        spans = self.clock.spans
+        written = [span.start_s for span in spans if span.stage == "first_token" and span.start_s < until_s]
         if not written:
             return
         written_s = max(written)
-        left_s = max((span.end_s for span in before if span.start_s < written_s), default=written_s)
+        left_s = max((span.end_s for span in spans if span.start_s < written_s), default=written_s)
         if left_s < written_s:
             self.clock.add("first_token", left_s, written_s)
 
