@@ -1,16 +1,18 @@
 """The adaptive policy: what it weighs, on made-up fleets and with workers that keep their promises."""
 
 import asyncio
+from contextlib import aclosing
 
 import msgspec
 import pytest
 
+from chiasm.protocol.generation import RequestFinished
 from chiasm.routing.costs.line import Coefficients
 from chiasm.routing.costs.model import StageCosts
 from chiasm.routing.coverage.prefixes import Prefix
 from chiasm.routing.policies.adaptive import Adaptive
 from tests.unit.routing.fleets import outcome_of, serving
-from tests.unit.routing.scripted import ALL, ask, expected_answer, picture
+from tests.unit.routing.scripted import ALL, ScriptedWorker, ask, expected_answer, picture
 from tests.unit.routing.test_policies import ENCODER, fleet, item, job, shares, worker
 from tests.unit.routing.virtual_time import run
 
@@ -179,6 +181,39 @@ def test_costs_are_learned_from_what_workers_report():
             costs = a_fleet.router._parts.costs.costs()
             assert costs.encode_s("w0", 448**2) == pytest.approx(0.4, rel=0.1)
             assert costs.prefill_s("w0", 14) == pytest.approx(0.1, rel=0.1)
+
+    run(main())
+
+
+class UndividedWorker(ScriptedWorker):
+    """Says of pictures that it encodes on its way what vLLM says: nothing apart."""
+
+    counts_encoding_as_prefill = True
+
+    async def generate(self, request):
+        async with aclosing(super().generate(request)) as events:
+            async for event in events:
+                yield self._undivided(event)
+
+    def _undivided(self, event):
+        if not isinstance(event, RequestFinished):
+            return event
+        spans = [msgspec.structs.replace(one, stage="prefill") if one.stage == "encode" else one for one in event.spans]
+        return msgspec.structs.replace(event, spans=tuple(spans))
+
+
+def test_what_a_worker_does_not_tell_apart_is_learned_from_requests_of_either_kind(monkeypatch):
+    monkeypatch.setattr("tests.unit.routing.fleets.ScriptedWorker", UndividedWorker)
+
+    async def main():
+        async with serving("auto", {"w0": ALL}, policy="adaptive") as a_fleet:
+            a_fleet["w0"].encode_s, a_fleet["w0"].prefill_s = 0.4, 0.1
+            for index in range(30):
+                pictures = [picture(f"p{index}")] if index % 2 else []
+                await outcome_of(a_fleet, ask("which", *pictures, request_id=f"r{index}"))
+            costs = a_fleet.router._parts.costs.costs()
+            assert costs.encode_s("w0", 448**2) == pytest.approx(0.4, rel=0.15)
+            assert costs.prefill_s("w0", 14) == pytest.approx(0.1, rel=0.15)
 
     run(main())
 

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import aclosing, closing, contextmanager
-from typing import Any, cast
+from typing import Any, Protocol, cast, runtime_checkable
 
 import msgspec
 
@@ -15,6 +15,16 @@ from chiasm.routing.costs.spans import ENCODE_STAGES, busy_s
 from chiasm.routing.member import Member
 from chiasm.routing.patience import Patience
 from chiasm.routing.stages.withdrawals import Withdrawals
+
+
+@runtime_checkable
+class Undivided(Protocol):
+    """A worker that does not tell the encoding of pictures from the rest of a prompt's computation."""
+
+    @property
+    def counts_encoding_as_prefill(self) -> bool:
+        """Whether it does not."""
+        ...
 
 
 class Expected(msgspec.Struct, frozen=True, kw_only=True):
@@ -109,12 +119,17 @@ class GenerateStage:
     ) -> None:
         usage = finished.usage
         prefill_s = busy_s(finished.spans, ("prefill",))
+        encode_s = busy_s(finished.spans, ENCODE_STAGES)
+        num_tokens = usage.num_prompt_tokens - usage.num_cached_tokens
+        is_told_apart = not (isinstance(member.worker, Undivided) and member.worker.counts_encoding_as_prefill)
+        if expected.num_pictures and not is_told_apart:  # what is more than a prompt without pictures would take
+            encode_s = max(prefill_s - self._costs.costs().prefill_s(member.name, num_tokens), 0.0)
         if prefill_s and request.kv is None:
-            self._costs.see_prefill(member.name, usage.num_prompt_tokens - usage.num_cached_tokens, prefill_s)
+            if is_told_apart or not encode_s:
+                self._costs.see_prefill(member.name, num_tokens, prefill_s)
             if not request.items:
                 self._costs.see_text_prefill(prefill_s)
             self._costs.see_text(expected.num_chars, usage.num_prompt_tokens - usage.num_visual_tokens)
-        encode_s = busy_s(finished.spans, ENCODE_STAGES)
         if encode_s and expected.num_pictures:
             self._costs.see_encode(member.name, expected.num_pictures, expected.num_pixels, encode_s)
         if take_s := busy_s(finished.spans, ("transfer",)):

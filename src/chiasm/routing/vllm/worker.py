@@ -247,6 +247,11 @@ class VllmWorker:
         return EncodeResponse(handles=handles, spans=(*spans, *clock.spans))
 
     @property
+    def counts_encoding_as_prefill(self) -> bool:
+        """See `Undivided`."""
+        return True
+
+    @property
     def rests_to_forget(self) -> bool:
         """See `Resting`."""
         return True
