@@ -28,6 +28,11 @@ def pytest_runtest_makereport(item, call):
     return report
 
 
+@pytest.fixture(autouse=True)
+def restored_loggers():
+    """Not here: crews hear what their servers print from one test to the next."""
+
+
 @pytest.fixture(scope="session")
 def embedded():
     with gateway() as made:
