@@ -1,6 +1,5 @@
 """Fields that chat and text completions share, and how they become `SamplingParams`."""
 
-from operator import attrgetter
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -96,13 +95,11 @@ class SamplingFields(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 _SHARED = tuple(name for name in SamplingFields.__struct_fields__ if name in SamplingParams.__struct_fields__)
-_shared = attrgetter(*_SHARED)
 
 
 def sampling_params(fields: SamplingFields, *, max_tokens: int | None, num_top_logprobs: int | None) -> SamplingParams:
     """Check ranges and combinations; raise `InvalidRequestError` naming the request's own field."""
-    written = zip(_SHARED, _shared(fields), strict=True)
-    values: dict[str, Any] = {name: value for name, value in written if value is not None}
+    values: dict[str, Any] = {name: value for name in _SHARED if (value := getattr(fields, name)) is not None}
     values["stop"] = _stop_strings(fields.stop)
     if values.get("top_k") == -1:
         values["top_k"] = 0
