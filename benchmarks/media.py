@@ -41,6 +41,7 @@ SETTINGS = MediaSettings()
 TOKEN_PIXELS = 28 * 28
 TURN_S = 0.03
 REFERENCE = "pillow + transformers"
+RAW = "libjpeg-turbo, no allocation"
 Way = Callable[[bytes], object]
 
 
@@ -103,7 +104,7 @@ def decoders(kind: str, data: bytes) -> dict[str, Way]:
     if kind.startswith("jpeg"):
         height, width, *_ = simplejpeg.decode_jpeg_header(data)
         place = np.empty((height, width, 3), np.uint8)
-        ways["libjpeg-turbo, no allocation"] = lambda data: simplejpeg.decode_jpeg(data, "RGB", buffer=place)
+        ways[RAW] = lambda data: simplejpeg.decode_jpeg(data, "RGB", buffer=place)
     return ways
 
 
@@ -168,16 +169,29 @@ def per_second(way: Way, data: bytes, num_threads: int, seconds: float) -> float
 
 def measured(ways: dict[str, Way], data: bytes, baseline: str, options: argparse.Namespace) -> dict[str, Any]:
     times = rounds_of(ways, data, options.rounds)
+    speeds = {threads: speeds_of(ways, data, threads, options) for threads in options.threads}
     found: dict[str, Any] = {}
-    for name, way in ways.items():
+    for name in ways:
         found[name] = {
             "cpu_ms": statistics.median(times[name]) * 1e3,
             "times_faster": median_ratio(times[baseline], times[name]),
-            "pictures_per_s": {
-                str(threads): per_second(way, data, threads, options.seconds) for threads in options.threads
+            "pictures_per_s": {str(threads): statistics.median(speeds[threads][name]) for threads in speeds},
+            "times_as_many_by_the_clock": {
+                str(threads): median_ratio(speeds[threads][name], speeds[threads][baseline]) for threads in speeds
             },
         }
+        if RAW in ways:
+            found[name]["of_bare_libjpeg_turbo"] = median_ratio(times[RAW], times[name])
     return found
+
+
+def speeds_of(
+    ways: dict[str, Way], data: bytes, num_threads: int, options: argparse.Namespace
+) -> dict[str, list[float]]:
+    """Pictures per second of each way in each round."""
+    rounds = [{name: per_second(way, data, num_threads, options.seconds) for name, way in ways.items()}
+              for _ in range(options.clock_rounds)]  # fmt: skip
+    return {name: [one[name] for one in rounds] for name in ways}
 
 
 def against_memcpy(data: bytes, num_tokens: int, folder: Path) -> dict[str, float]:
@@ -205,7 +219,8 @@ def fast_against_exact(kind: str, data: bytes, num_tokens: int, folder: Path) ->
 def main(arguments: list[str]) -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks media", description=__doc__)
     parser.add_argument("--rounds", type=int, default=15)
-    parser.add_argument("--seconds", type=float, default=1.5, help="for each figure of pictures per second")
+    parser.add_argument("--seconds", type=float, default=1.5, help="for each figure of pictures per second and round")
+    parser.add_argument("--clock-rounds", type=int, default=5, help="of pictures per second")
     parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--tokens", type=int, nargs="+", default=[256, 1024])
     parser.add_argument("--small", action="store_true", help="three small pictures, to see that it works")
@@ -237,9 +252,11 @@ def _show(kind: str, found: dict[str, Any]) -> None:
             print(f"  {stage}: {', '.join(figures)}")
         elif isinstance(ways, dict):
             for name, one in ways.items():
-                ratio = one["times_faster"]
+                ratio, raw = one["times_faster"], one.get("of_bare_libjpeg_turbo")
+                clock = (f"x{of['median']:.2f} with {n}" for n, of in one["times_as_many_by_the_clock"].items())
                 speeds = ", ".join(f"{speed:.0f}/s with {n}" for n, speed in one["pictures_per_s"].items())
                 print(
                     f"  {stage:22} {name:30} {one['cpu_ms']:8.2f} ms CPU"
-                    f"  x{ratio['median']:.2f} [{ratio['low']:.2f}, {ratio['high']:.2f}]  {speeds}"
+                    f"  x{ratio['median']:.2f} [{ratio['low']:.2f}, {ratio['high']:.2f}]  {speeds}, {', '.join(clock)}"
+                    + (f"  {raw['median']:.0%} of libjpeg-turbo [{raw['low']:.0%}, {raw['high']:.0%}]" if raw else "")
                 )
