@@ -5,10 +5,12 @@ Never a reason to fail: where the system refuses, or knows nothing of it, priori
 
 import os
 import threading
+import time
 from contextlib import suppress
 from pathlib import Path
 
 MOST_NICENESS = 19
+_MOST_TRIES, _PAUSE_S = 30, 0.11
 
 
 def thread_steps_back(niceness: int) -> None:
@@ -49,8 +51,16 @@ def session_steps_back(leader: int, niceness: int) -> None:
 
 
 def _lower_session(leader: int, niceness: int) -> None:
-    with suppress(OSError):  # a system without autogroups, or one that lets nobody set them
-        Path(f"/proc/{leader}/autogroup").write_text(str(niceness), "ascii")
+    """Linux lets users other than root do this ten times a second, all together, and says `EAGAIN` to the others."""
+    for _ in range(_MOST_TRIES):
+        try:
+            Path(f"/proc/{leader}/autogroup").write_text(str(niceness), "ascii")
+        except BlockingIOError:
+            time.sleep(_PAUSE_S)
+        except OSError:  # a system without autogroups, or one that lets nobody set them
+            return
+        else:
+            return
 
 
 def _lower_threads(process: int, niceness: int) -> None:

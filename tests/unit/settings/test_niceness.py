@@ -54,6 +54,21 @@ def test_a_system_that_refuses_or_knows_nothing_of_it_changes_nothing(monkeypatc
     assert niceness() == 0
 
 
+def test_a_session_steps_back_when_the_system_lets_it(monkeypatch):
+    written = []
+
+    class Busy(type(Path())):
+        def write_text(self, text, encoding):
+            written.append((str(self), text))
+            if len(written) < 3:
+                raise BlockingIOError
+
+    monkeypatch.setattr(niceness_module, "Path", Busy)
+    monkeypatch.setattr(niceness_module.time, "sleep", lambda _: None)
+    session_steps_back(2**30, 5)  # nobody's
+    assert written == [(f"/proc/{2**30}/autogroup", "5")] * 3
+
+
 async def test_decoders_step_back_as_far_as_the_setting_says():
     decoder = PictureDecoder(MediaSettings(niceness=4))
     assert decoder._pool.submit(niceness).result() == 4
