@@ -85,7 +85,7 @@ class Placed:
 
 
 @contextmanager
-def placed(cluster, **values):
+def placed(cluster, start_timeout_s=START_TIMEOUT_S, **values):
     from chiasm.launch.cluster.connection import joined
     from chiasm.launch.cluster.placement import cluster_specs
     from chiasm.launch.cluster.serve import ClusterServer
@@ -110,7 +110,7 @@ def placed(cluster, **values):
         thread = threading.Thread(target=run, daemon=True)
         thread.start()
         try:
-            assert ready.wait(START_TIMEOUT_S)
+            assert ready.wait(start_timeout_s)
             if ends:
                 raise ends[0]
             yield Placed(server, loop)
