@@ -38,7 +38,7 @@ class Precedence:
         """Count a turn in which some of those waiting got something."""
         got = {one.rank for one in served}
         left = {one.rank for one in waiting} - got if got else ()
-        self._num_passed = {rank: self._num_passed.get(rank, 0) + 1 for rank in left}
+        self._num_passed = {rank: self._num_passed.get(rank, 0) + 1 for rank in left} if left else {}
 
     def _key(self, rank: Rank) -> tuple[int, ...]:
         num_passed = self._num_passed.get(rank, 0)

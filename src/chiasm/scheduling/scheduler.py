@@ -135,7 +135,10 @@ class Scheduler:
     @property
     def demand(self) -> Demand:
         """The most urgent work of a step planned now."""
-        demands = [Demand.USUAL if self._decoding else Demand.NOTHING]
+        usual = Demand.USUAL if self._decoding else Demand.NOTHING
+        if not self._prefilling and not self._waiting:
+            return usual
+        demands = [usual]
         demands += [sequence.demand for sequence in self._prefilling if sequence.num_computable_tokens]
         if self._waiting and self.slots.num_free:
             demands += [sequence.demand for sequence in self._heads()]
@@ -165,6 +168,9 @@ class Scheduler:
         """
         if self._waiting:
             self._admit(on_admit)
+        if not self._prefilling:
+            self._at_budget.served((), ())
+            return Step(self.slots.num_decoding)
         line = [sequence for sequence in self._prefilling if sequence.num_computable_tokens]
         room = self._max_step_tokens - self.slots.num_decoding
         media_room = room

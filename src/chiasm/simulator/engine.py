@@ -187,6 +187,9 @@ class Engine:
         if not self._wake.triggered:
             self._wake.succeed()
 
+    def _on_done(self, _: simpy.Event) -> None:
+        self._awake()
+
     def _run(self) -> Process:
         with suppress(simpy.Interrupt):
             yield from self._serve()
@@ -198,7 +201,8 @@ class Engine:
 
     def _serve(self) -> Process:
         while True:
-            self._let_in()
+            if self._outside or self._withdrawn:
+                self._let_in()
             demand = self._scheduler.demand
             turn = self._turns.next(demand, has_pictures=bool(self._pictures))
             if turn is Turn.ENCODE:
@@ -317,7 +321,7 @@ class Engine:
         growth_s = self._costs.context_s * step.num_decoding * factor  # of a step over the one before it
         self._wake = wake = self._env.event()
         work = self._compute(_sum_s(num_steps, first_s, growth_s), cores)
-        work.done.callbacks.append(lambda _: self._awake())
+        work.done.callbacks.append(self._on_done)
         with self._device.computing():
             yield wake
             if not work.done.processed:

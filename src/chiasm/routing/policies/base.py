@@ -1,6 +1,7 @@
 """What a policy is, and what all policies share once the prefilling worker is chosen."""
 
 from collections.abc import Sequence
+from operator import add, mul
 from typing import Protocol
 
 from chiasm.errors import HandleExpiredError
@@ -114,10 +115,16 @@ def spread(items: Sequence[ItemView], encoders: Sequence[WorkerView], fleet: Fle
     ends_s = [one.work_s for one in encoders]
     shares: list[list[ItemView]] = [[] for _ in encoders]
     lines = [fleet.costs.encode_line(one.name) for one in encoders]
+    costs_s: list[float] = []
+    weighed_s: list[float] = []
+    num_pixels = -1
     for item in sorted(items, key=lambda one: -one.num_pixels):
-        costs_s = [line.at(item.num_pixels) for line in lines]
-        weighed_s = [end_s + cost_s * weight for end_s, cost_s, weight in zip(ends_s, costs_s, strain, strict=True)]
-        chosen = weighed_s.index(min(weighed_s))
+        if item.num_pixels != num_pixels:  # often all are of one size
+            num_pixels = item.num_pixels
+            costs_s = [line.at(num_pixels) for line in lines]
+            weighed_s = list(map(mul, costs_s, strain))
+        found_s = list(map(add, ends_s, weighed_s))
+        chosen = found_s.index(min(found_s))
         ends_s[chosen] += costs_s[chosen]
         shares[chosen].append(item)
     return tuple(
