@@ -16,6 +16,8 @@ from chiasm.launch.local import background_server
 from chiasm.settings import resolve
 from tests.numeric.minilm import directory
 
+RUN_TIMEOUT_S = 240  # on a machine that has other work
+
 
 @pytest.fixture(scope="module")
 def package(tmp_path_factory):
@@ -34,7 +36,7 @@ def package(tmp_path_factory):
 
 def run(*command, **environment):
     done = subprocess.run(
-        command, env=os.environ | environment, capture_output=True, text=True, timeout=100, check=False
+        command, env=os.environ | environment, capture_output=True, text=True, timeout=RUN_TIMEOUT_S, check=False
     )
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
     return done.stdout

@@ -4,6 +4,7 @@ import itertools
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from chiasm.observability.receipt import Attempt, Route
 from chiasm.protocol.fleet import FleetState, MemberState
@@ -78,6 +79,19 @@ async def test_a_question_is_asked_and_its_receipt_shown(page, tmp_path):
         assert await page.evaluate("window.hacked === undefined && document.querySelectorAll('img').length === 1")
     outside = [url for url in page.requested if not url.startswith((running.address, "blob:", "data:"))]
     assert outside == []
+    assert page.problems == []
+
+
+async def test_a_server_in_one_process_shows_what_it_encoded(page):
+    class Encoding(FakeWorker):
+        def stats(self):
+            return replace(super().stats(), totals={"encoded_items": 41.0, "encodes_avoided_prefix": 2.0})
+
+    async with Running(Encoding(say()), FakeIngest(), GatewaySettings()) as running:
+        await page.open(running.address + "/console")
+        await page.until("document.getElementById('avoided').innerText.includes('41')")
+        shown = await page.evaluate("document.getElementById('avoided').innerText")
+        assert shown.split() == ["encoded", "41", "avoided:", "prefix", "2"]
     assert page.problems == []
 
 

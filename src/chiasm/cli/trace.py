@@ -60,7 +60,7 @@ def export(
         counts = {"num_requests": len(found), "num_skipped": found.num_skipped, "num_gaps": found.num_gaps}
         print_json({"file": str(out)} | counts)
     else:
-        left_out = f"; {found.num_skipped} others failed or generate nothing" if found.num_skipped else ""
+        left_out = f"; left out, as failed or without output: {found.num_skipped}" if found.num_skipped else ""
         typer.echo(f"{len(found)} requests written to {out}{left_out}.")
     if found.num_gaps:
         text = f"Requests may be missing at {found.num_gaps} places: the server kept fewer than came in two seconds."

@@ -62,7 +62,7 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
     min_p: Annotated[float, Meta(ge=0, le=1)] = 0.0
     presence_penalty: Annotated[float, Meta(ge=-2, le=2)] = 0.0
     frequency_penalty: Annotated[float, Meta(ge=-2, le=2)] = 0.0
-    repetition_penalty: Annotated[float, Meta(gt=0, le=100)] = 1.0
+    repetition_penalty: Annotated[float, Meta(ge=0.01, le=100)] = 1.0
     logit_bias: dict[int, float] = {}
     seed: int | None = None
     max_tokens: Annotated[int, Meta(ge=1)] | None = None

@@ -1,8 +1,9 @@
 """Which devices each server gets, and whether the model can be split as asked."""
+
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from chiasm.errors import InvalidSettingError
+from chiasm.errors import EngineStartError, InvalidSettingError
 from chiasm.launch.processes.specs import WorkerSpec
 from chiasm.settings import VllmSettings
 
@@ -22,9 +23,10 @@ def check_split(vllm: VllmSettings, text: Mapping[str, Any]) -> None:
 
     Raises:
         InvalidSettingError: It cannot be split that way.
+        EngineStartError: The model's configuration does not say its shape.
     """
-    heads, layers = int(text["num_attention_heads"]), int(text["num_hidden_layers"])
-    kv_heads = int(text.get("num_key_value_heads") or heads)
+    heads, layers = _stated(text, "num_attention_heads"), _stated(text, "num_hidden_layers")
+    kv_heads = _stated(text, "num_key_value_heads") if text.get("num_key_value_heads") else heads
     if not _fits_heads(vllm.tensor_parallel, heads, kv_heads):
         fitting = ", ".join(str(size) for size in range(1, heads + 1) if _fits_heads(size, heads, kv_heads))
         raise InvalidSettingError(
@@ -42,6 +44,15 @@ def check_split(vllm: VllmSettings, text: Mapping[str, Any]) -> None:
             "vllm.expert_parallel is set, but the model has no experts",
             hint="Leave it out, or split it by tensor_parallel",
         )
+
+
+def _stated(text: Mapping[str, Any], name: str) -> int:
+    value = text.get(name) if isinstance(text, Mapping) else None
+    if not isinstance(value, int) or value < 1:
+        raise EngineStartError(
+            f"config.json does not say {name} of the language model", hint="Download the model again, or serve another"
+        )
+    return value
 
 
 def check_cores(vllm: VllmSettings, num_cores: int) -> None:

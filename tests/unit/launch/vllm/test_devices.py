@@ -2,7 +2,7 @@
 
 import pytest
 
-from chiasm.errors import InvalidSettingError
+from chiasm.errors import EngineStartError, InvalidSettingError
 from chiasm.launch.vllm.crew import vllm_specs
 from chiasm.launch.vllm.devices import among, assigned, check_cores, check_split
 from chiasm.settings import RoutingSettings, VllmSettings
@@ -23,6 +23,21 @@ SPECS = vllm_specs(RoutingSettings(topology="e-pd", encoders=1, prefills=2))
 def test_a_split_that_the_model_does_not_allow_is_refused_with_numbers(settings, what):
     with pytest.raises(InvalidSettingError, match=what):
         check_split(VllmSettings(**settings), TEXT)
+
+
+@pytest.mark.parametrize("name", TEXT)
+@pytest.mark.parametrize("value", ["", "x", -1, 1.5, []], ids=str)
+def test_a_model_that_does_not_say_its_shape_is_one_error(name, value):
+    optional = name == "num_key_value_heads" and not value
+    if not optional:
+        with pytest.raises(EngineStartError, match=name):
+            check_split(VllmSettings(), TEXT | {name: value})
+
+
+def test_a_configuration_that_is_none_is_one_error():
+    for text in ({}, 5, "x", []):
+        with pytest.raises(EngineStartError, match="num_attention_heads"):
+            check_split(VllmSettings(), text)
 
 
 def test_a_split_that_fits_is_none_of_our_business():

@@ -118,7 +118,7 @@ SAMPLING = st.builds(
     min_p=_range(0, 1),
     presence_penalty=_range(-2, 2),
     frequency_penalty=_range(-2, 2),
-    repetition_penalty=_range(0, 100, exclude_min=True),
+    repetition_penalty=_range(0.01, 100),
     logit_bias=st.dictionaries(COUNT, _range(-100, 100), max_size=3),
     seed=st.none() | INT64,
     max_tokens=st.none() | POSITIVE,

@@ -15,6 +15,7 @@ _MAX_CACHED_GRAMMARS = 64
 _MAX_REASON_CHARS = 200
 # Room for pretty-printing, but a weak model cannot emit spaces for ever.
 _WHITESPACE = r"[ \n]{0,16}"
+_DOES_NOT_FIT = "satisfy the grammar"  # of a token, in llguidance's words; its other errors are of the schema
 _LIMITS = LLParserLimits(max_grammar_size=200_000, max_lexer_states=50_000, verbose_errors=False)
 
 
@@ -43,8 +44,14 @@ class GrammarState:
         row.masked_fill_(torch.from_numpy(~is_allowed).to(row.device), -torch.inf)
 
     def accept(self, token_id: int) -> bool:
-        """Advance by a chosen token; False when the schema does not allow it. End-of-text may repeat at the end."""
-        return bool(self._matcher.consume_token(token_id))
+        """Advance by a chosen token; False when the schema does not allow it. End-of-text may repeat at the end.
+
+        Raises `InvalidRequestError` when the schema is too complex to follow.
+        """
+        is_accepted = bool(self._matcher.consume_token(token_id))
+        if not is_accepted and _DOES_NOT_FIT not in self._matcher.get_error():
+            raise _refused(self._matcher.get_error())
+        return is_accepted
 
     def copy(self) -> "GrammarState":
         """An independent state at the same place."""

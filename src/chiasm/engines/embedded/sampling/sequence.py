@@ -98,7 +98,7 @@ class SequenceSampler:
         return uniform(self._seed, self._choice, self._num_output_tokens)
 
     def record(self, token_id: int) -> None:
-        """Append an output token. Raises `EngineStepError` when the grammar does not allow it."""
+        """Append an output token. Raises `EngineStepError` when the grammar does not allow it, or `accept`'s own."""
         if self._grammar is not None and not self._grammar.accept(token_id):
             raise EngineStepError(
                 f"Token {token_id} does not fit the JSON schema at output token {self._num_output_tokens}"

@@ -92,8 +92,10 @@ function showState(state, receipts) {
 
 function showTotals(state) {
   const found = Object.entries(state.worker_totals).filter(([name]) => name.startsWith("encodes_"));
+  const routed = found.some(([name]) => !name.includes("avoided"));
+  if (!routed && state.worker_totals.encoded_items != null) found.push(["encoded_items", state.worker_totals.encoded_items]); // one process
   found.sort(([a], [b]) => a.includes("avoided") - b.includes("avoided") || b.localeCompare(a)); // encoded ones first
-  const names = { encodes_sent: "sent to encoders", encodes_local: "encoded where prefilled" };
+  const names = { encodes_sent: "sent to encoders", encodes_local: "encoded where prefilled", encoded_items: "encoded" };
   const rows = found.map(([name, value]) => [names[name] ?? `avoided: ${words(name.replace("encodes_avoided_", ""))}`, value]);
   $("avoided-hint").textContent = rows.length
     ? "What became of each: encoded, or covered by something that was there."

@@ -180,6 +180,13 @@ def test_schema_too_complex_to_follow_ends_its_own_sequence_only(monkeypatch):
     assert all(isinstance(whole, SampledToken) for _, whole in steps)
 
 
+def test_a_pattern_that_grows_beyond_all_bounds_is_the_callers_error():
+    state = COMPILER.compile(json.dumps({"type": "string", "pattern": "^(a+)+{1000}{1000}$"}))
+    state.mask(torch.zeros(TOKENIZER.vocab_size))
+    with pytest.raises(InvalidRequestError, match="too many expressions"):
+        state.accept(encode('"')[0])
+
+
 def test_threads_share_a_compiler():
     compiler = GrammarCompiler(TOKENIZER)
     schemas = [json.dumps({"const": value % 5}) for value in range(60)]
