@@ -2,9 +2,11 @@
 
 import base64
 import random
+import struct
 
 import numpy as np
 from PIL import Image
+from PIL.PngImagePlugin import PngInfo
 
 from tests.unit.media.audio.sounds import sound, tone, wav
 from tests.unit.media.pictures import FORMATS, animation, encode, exif_block, gradient, noise, png
@@ -13,7 +15,8 @@ from tests.unit.media.video.clips import clip
 _URLS = (
     "https://img.example/a/b.png?x=1", "http://a.b.example:8080/", "https://10.0.0.1/x", "https://[::1]:443/", "https://127.1/",
     "https://0x7f.0.0.1/", "https://user@img.example/", "https://img.example./#f", "https://xn--bcher-kva.example/",
-    "https://img.example:99999/", "https://[::ffff:10.0.0.1]/", "file:///etc/passwd", "https:\\\\img.example/",
+    "https://img.example:99999/", "https://[::ffff:10.0.0.1]/",
+    "https://[fe80::1%25eth0]/", "https://[64:ff9b::a00:1]:8443/", "file:///etc/passwd", "https:\\\\img.example/",
 )  # fmt: skip
 
 
@@ -25,7 +28,22 @@ def pictures() -> list[bytes]:
     found += [encode(gradient().convert(mode), "png") for mode in ("RGBA", "LA", "L", "P", "1")]
     found += [encode(Image.fromarray(np.arange(384, dtype=np.uint16).reshape(16, 24)), "png"), png(3, 2)]
     found += [encode(gradient(), "tiff", compression=way) for way in ("tiff_lzw", "jpeg", "tiff_adobe_deflate")]
+    found += _seldom()
     return [*found, *(animation(kind) for kind in ("gif", "webp", "apng"))]
+
+
+def _seldom() -> list[bytes]:
+    """Forms with code of their own: profiles and texts in PNG, transparent colours, old and unusual headers."""
+    said = PngInfo()
+    said.add_itxt("Title", "a picture")
+    deep = Image.fromarray(np.arange(384, dtype=np.uint16).reshape(16, 24))
+    found = [encode(gradient(), "png", icc_profile=b"profile" * 9), encode(gradient(), "png", pnginfo=said)]
+    found += [encode(gradient(), "png", transparency=(1, 2, 3)), encode(gradient().convert("L"), "png", transparency=7)]
+    found += [encode(deep, "png", transparency=300), encode(gradient().convert("LA"), "tiff")]
+    found += [encode(deep, "tiff", tiffinfo={262: 0}), encode(gradient().convert("F"), "tiff")]
+    found += [encode(gradient(), "webp", lossless=True), encode(gradient().convert("RGBA"), "webp")]
+    core = struct.pack("<IHHHH", 12, 2, 2, 1, 24) + bytes(range(16))
+    return [*found, b"BM" + struct.pack("<IHHI", 14 + len(core), 0, 0, 26) + core]
 
 
 def seeds(target: str) -> list[bytes]:
@@ -36,8 +54,14 @@ def seeds(target: str) -> list[bytes]:
         heads = ("data:image/png;base64,", "data:image/jpeg;charset=utf-8;base64,", "data:;base64,", "data:image/gif,")
         return [head.encode() + base64.b64encode(b"payload" * 9) for head in heads]
     if target == "video":
-        ways = ({}, {"b_frames": 0, "degrees": 90}, {"sound": True}, {"container": "matroska"})
-        return [clip(6, size=(32, 32), **way) for way in ways]
+        ways = (
+            {},
+            {"b_frames": 0, "degrees": 90},
+            {"degrees": 180, "size": (14, 14)},
+            {"sound": True},
+            {"container": "matroska"},
+        )
+        return [clip(6, **({"size": (32, 32)} | way)) for way in ways]
     if target == "audio":
         short = tone(seconds=0.2)
         return [wav(short), wav([short, short], num_bytes=3), *(sound(kind, short) for kind in ("flac", "mp3", "ogg"))]

@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any
 
 import msgspec
+import numpy as np
 
 from chiasm.errors import MediaDecodeError
 from chiasm.media.kernels.base import Pixels
@@ -100,7 +101,8 @@ def _upright(frame: Any) -> Pixels:
     orientation = _ORIENTATIONS.get(int(frame.rotation) % 360)
     if orientation is None:
         raise MediaDecodeError(f"The video is to be turned by {frame.rotation} degrees; only quarter turns are done")
-    return kernels().turn(pixels, orientation)
+    # libav pads the rows of widths that are no multiple of eight
+    return kernels().turn(np.ascontiguousarray(pixels), orientation)
 
 
 class _Decoder:

@@ -82,9 +82,10 @@ def test_fewer_frames_than_asked_are_all_of_them():
         assert [frame.index for frame in frames] == list(range(number))
 
 
+@pytest.mark.parametrize("size", [(96, 64), (98, 62), (50, 66)])
 @pytest.mark.parametrize("degrees", [90, 180, 270])
-def test_frames_are_upright(degrees):
-    data = clip(2, degrees=degrees)
+def test_frames_are_upright(degrees, size):
+    data = clip(2, degrees=degrees, size=size)
     expected = np.rot90(all_frames(data)[1], degrees // 90)
     assert np.array_equal(taken(data, [1])[0].pixels, expected)
 
