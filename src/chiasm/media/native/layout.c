@@ -7,11 +7,6 @@ void rows_sink(void *layout, long y, const uint8_t *row) {
     memcpy(l->out + y * l->width * 3, row, (size_t)l->width * 3);
 }
 
-static inline void planes(const uint8_t *pixels, long count, long plane, uint8_t *out) {
-    for (long i = 0; i < count; i++)
-        for (long channel = 0; channel < 3; channel++) out[channel * plane + i] = pixels[3 * i + channel];
-}
-
 void patches_sink(void *layout, long y, const uint8_t *row) {
     const patches_layout *l = layout;
     const long patch = l->patch, merge = l->merge, patch_row = y / patch;
@@ -20,10 +15,7 @@ void patches_sink(void *layout, long y, const uint8_t *row) {
         const long inside = patch_row % merge * merge + column % merge;
         const long number = (squares + column / merge) * merge * merge + inside;
         uint8_t *out = l->out + number * 3 * l->stride + y % patch * patch;
-        /* constants for the usual sizes let the compiler unroll */
-        if (patch == 14) planes(row, 14, l->stride, out);
-        else if (patch == 16) planes(row, 16, l->stride, out);
-        else planes(row, patch, l->stride, out);
+        l->passes->split(row, patch, l->stride, out);
     }
 }
 

@@ -15,8 +15,10 @@ typedef struct {
     uint8_t *out; /* [patches, 3, stride], of which patch x patch samples are written; patches of a square together */
     long columns, patch, merge;
     long stride;
+    const passes *passes;
 } patches_layout;
 
+/* Up to SLACK_BYTES are read behind a row. */
 void patches_sink(void *layout, long y, const uint8_t *row);
 
 /* `count` times [3, plane] bytes to [3, frames, plane] floats, by a table [3, 256] of floats. */

@@ -62,7 +62,7 @@ static PyObject *py_resize(PyObject *module, PyObject *args) {
     bool has_memory = true;
     if (!problem) {
         rows_layout rows = {target.buf, width};
-        patches_layout patches = {target.buf, is_patched ? width / patch : 0, patch, merge, outer * patch * patch};
+        patches_layout patches = {target.buf, is_patched ? width / patch : 0, patch, merge, outer * patch * patch, p};
         Py_BEGIN_ALLOW_THREADS
         has_memory = is_patched ? resize(&from, width, height, filter, p, patches_sink, &patches)
                                 : resize(&from, width, height, filter, p, rows_sink, &rows);

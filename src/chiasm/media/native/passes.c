@@ -50,7 +50,19 @@ static void down(const coefficients *c, long at, const uint8_t *const *sources, 
     down_rest(c, at, sources, 0, bytes, target);
 }
 
-const passes generic_passes = {"generic", across, down};
+void split_rest(const uint8_t *pixels, long start, long count, long plane, uint8_t *out) {
+    for (long i = start; i < count; i++)
+        for (long channel = 0; channel < 3; channel++) out[channel * plane + i] = pixels[3 * i + channel];
+}
+
+static void split(const uint8_t *pixels, long count, long plane, uint8_t *out) {
+    /* constants for the usual sizes let the compiler unroll */
+    if (count == 14) split_rest(pixels, 0, 14, plane, out);
+    else if (count == 16) split_rest(pixels, 0, 16, plane, out);
+    else split_rest(pixels, 0, count, plane, out);
+}
+
+const passes generic_passes = {"generic", across, down, split};
 
 const passes *find_passes(void) {
 #if defined(__x86_64__) && defined(__GNUC__)

@@ -1,4 +1,4 @@
-/* The two passes of a resize over 8-bit samples, for what the processor can do. */
+/* The two passes of a resize over 8-bit samples, and what lays them out, for what the processor can do. */
 #ifndef CHIASM_PASSES_H
 #define CHIASM_PASSES_H
 
@@ -15,6 +15,8 @@ typedef struct {
         const coefficients *c, int channels, int rows, const uint8_t *const *sources, uint8_t *const *targets);
     /* Output row `at` from its c->counts[at] source rows, `bytes` bytes each. */
     void (*down)(const coefficients *c, long at, const uint8_t *const *sources, long bytes, uint8_t *target);
+    /* `count` pixels to three planes that lie `plane` bytes apart. */
+    void (*split)(const uint8_t *pixels, long count, long plane, uint8_t *out);
 } passes;
 
 extern const passes generic_passes;
@@ -22,6 +24,9 @@ extern const passes generic_passes;
 /* `down` for the bytes from `start` on. */
 void down_rest(
     const coefficients *c, long at, const uint8_t *const *sources, long start, long bytes, uint8_t *target);
+
+/* `split` for the pixels from `start` on. */
+void split_rest(const uint8_t *pixels, long start, long count, long plane, uint8_t *out);
 
 /* The best ones for this machine. */
 const passes *find_passes(void);

@@ -134,5 +134,44 @@ AVX2 static void down(const coefficients *c, long at, const uint8_t *const *sour
     down_rest(c, at, sources, start, bytes, target);
 }
 
-const passes avx2_passes = {"avx2", across, down};
+#define NO4 -1, -1, -1, -1
+#define NO5 NO4, -1
+#define NO6 NO5, -1
+#define NO10 NO6, NO4
+#define NO11 NO6, NO5
+
+AVX2 static inline __m128i gathered(const __m128i *from, __m128i first, __m128i second, __m128i third) {
+    return _mm_or_si128(
+        _mm_or_si128(_mm_shuffle_epi8(from[0], first), _mm_shuffle_epi8(from[1], second)),
+        _mm_shuffle_epi8(from[2], third));
+}
+
+/* 16 pixels, of which `count` are stored; that many are read in any case. */
+AVX2 static inline void split_sixteen(const uint8_t *pixels, size_t count, long plane, uint8_t *out) {
+    __m128i from[3];
+    for (int i = 0; i < 3; i++) from[i] = _mm_loadu_si128((const void *)(pixels + 16 * i));
+    const __m128i planes[3] = {
+        gathered(
+            from, _mm_setr_epi8(0, 3, 6, 9, 12, 15, NO10), _mm_setr_epi8(NO6, 2, 5, 8, 11, 14, NO5),
+            _mm_setr_epi8(NO11, 1, 4, 7, 10, 13)),
+        gathered(
+            from, _mm_setr_epi8(1, 4, 7, 10, 13, NO11), _mm_setr_epi8(NO5, 0, 3, 6, 9, 12, 15, NO5),
+            _mm_setr_epi8(NO11, 2, 5, 8, 11, 14)),
+        gathered(
+            from, _mm_setr_epi8(2, 5, 8, 11, 14, NO11), _mm_setr_epi8(NO5, 1, 4, 7, 10, 13, NO6),
+            _mm_setr_epi8(NO10, 0, 3, 6, 9, 12, 15))};
+    for (int channel = 0; channel < 3; channel++) memcpy(out + channel * plane, &planes[channel], count);
+}
+
+AVX2 static void split(const uint8_t *pixels, long count, long plane, uint8_t *out) {
+    if (count == 14) {
+        split_sixteen(pixels, 14, plane, out);
+        return;
+    }
+    long at = 0;
+    for (; at + 16 <= count; at += 16) split_sixteen(pixels + 3 * at, 16, plane, out + at);
+    split_rest(pixels, at, count, plane, out);
+}
+
+const passes avx2_passes = {"avx2", across, down, split};
 #endif
