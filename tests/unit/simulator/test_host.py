@@ -151,3 +151,18 @@ def test_every_request_ends_once_where_workers_of_a_shared_host_die():
 def test_a_shared_host_needs_a_calibration_that_knows_of_it():
     with pytest.raises(InvalidSettingError, match="shared host"):
         simulate(on_one_host(aggregated(2)), TRAFFIC, msgspec.structs.replace(COSTS, sharing=None))
+
+
+def test_the_context_of_steps_keeps_one_core_busy_besides_what_their_tokens_cost():
+    sharing = Sharing(num_cores=2, step_cpu=Cost(fixed_s=0.0015))
+    costs = Calibration(step=Cost(fixed_s=0.001), context_s=1e-6, sharing=sharing)
+    for context in (0, 1000, 100_000):
+        seconds = costs.step_s(1, context)
+        assert costs.step_cores(1, seconds, context) * seconds == pytest.approx(0.0015 + 1e-6 * context)
+    assert 1.0 < costs.step_cores(1, costs.step_s(1, 100_000), 100_000) < 1.01
+
+
+def test_cores_besides_the_first_are_busy_from_none_to_all():
+    shares = [Sharing(num_cores=3).busy_share(cores) for cores in (0.5, 1.0, 2.0, 3.0, 9.0)]
+    assert shares == pytest.approx([0.0, 0.0, 0.5, 1.0, 1.0])
+    assert Sharing(num_cores=1).busy_share(5.0) == 0.0
