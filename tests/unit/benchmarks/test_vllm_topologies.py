@@ -1,6 +1,8 @@
 """What is said of ways over vLLM, also when one of them did not answer."""
 
-from benchmarks.vllm_topologies import summary
+import pytest
+
+from benchmarks.vllm_topologies import parsed, summary
 
 
 def times(*seconds):
@@ -23,3 +25,9 @@ def test_auto_is_judged():
     cells = summary({"vllm": times(*[1.0] * 8), "auto": times(*[0.5] * 8)})
     assert len(cells["auto"]["verdicts"]) == 2
     assert "kept" in cells["auto"]["verdicts"][0]
+
+
+def test_variables_of_the_topologies_servers_are_given_by_name():
+    assert parsed(["--python", "p", "--way-environment", "A=1", "B="]).way_environment == ["A=1", "B="]
+    with pytest.raises(SystemExit):
+        parsed(["--python", "p", "--way-environment", "A"])
