@@ -57,6 +57,8 @@ def parsed(argv: list[str]) -> argparse.Namespace:
     args = parser.parse_args(argv)
     if args.name and len(args.scenario) > 1:
         parser.error("--name is for one question: each has a result file of its own")
+    if "answers" in args.scenario and len(args.images or ()) > 1:
+        parser.error("answers has as many pictures in every request: give one number")
     return args
 
 

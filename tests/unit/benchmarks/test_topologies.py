@@ -4,11 +4,12 @@ import json
 
 import pytest
 
-from benchmarks.epd import tables
+from benchmarks.epd import answers, tables
 from benchmarks.epd.fleets import ways_of
 from benchmarks.epd.intervals import interval, ratio_of_means, ratio_of_medians, ratio_of_p95, verdict
 from benchmarks.epd.requests import body, pictures
 from benchmarks.topologies import SCENARIOS, parsed
+from chiasm.bench.record import Record, StageTimes
 
 RATIO = {"value": 1.1, "low": 1.05, "high": 1.2, "count": 5}
 
@@ -16,9 +17,9 @@ RATIO = {"value": 1.1, "low": 1.05, "high": 1.2, "count": 5}
 def test_every_scenario_has_a_table():
     assert set(SCENARIOS) == set(tables.SCENARIOS)
     assert parsed(["--scenario", "repeat", "mixed", "--topologies", "auto"]).scenario == ["repeat", "mixed"]
-    for wrong in ([], ["--scenario", "repeat", "mixed", "--name", "x"]):
+    for wrong in ("", "--scenario repeat mixed --name x", "--scenario answers --images 1 4"):
         with pytest.raises(SystemExit):
-            parsed(wrong)
+            parsed(wrong.split())
 
 
 def test_topologies_are_compared_with_settings_of_their_own():
@@ -45,6 +46,30 @@ def test_ratios_are_those_of_pairs():
     pairs = [(2.0 * number, 1.0 * number) for number in range(1, 40)]
     assert interval(pairs, ratio_of_medians)["value"] == pytest.approx(2.0)
     assert interval(pairs, ratio_of_p95)["high"] >= 2.0
+
+
+def test_only_requests_that_both_answered_are_compared():
+    ours = [answered(20, {"transfer": 0.002}), answered(None), answered(40, {"encode": 0.01})]
+    theirs = [answered(10), answered(10), answered(20)]
+    assert answers._pairs(ours, theirs, "ttft") == [(0.02, 0.01), (0.04, 0.02)]
+    assert answers._share_handed_over(ours) == pytest.approx(1 / 3)
+
+
+def answered(first_ms, stages_s=None):
+    first_ns = None if first_ms is None else first_ms * 1_000_000
+    return Record(
+        index=0,
+        request_class="all",
+        kind="chat",
+        phase="measured",
+        num_body_bytes=1,
+        num_wanted_tokens=1,
+        scheduled_ns=0,
+        sent_ns=0,
+        first_ns=first_ns,
+        outcome="finished" if first_ns else "timed_out",
+        receipt=StageTimes(stages_s=stages_s or {}),
+    )
 
 
 def test_requests_that_wait_for_each_other_say_less():
