@@ -240,7 +240,8 @@ def test_workers_step_back_and_encoders_further(fleet):
         pytest.skip("one topology will do")
     pids = server._backend.supervisor.pids
     found = {worker: os.getpriority(os.PRIO_PROCESS, pid) for worker, pid in pids.items()}
-    assert found == {"encode-0": 5, "prefill-0": 2, "decode-0": 2}
+    own = os.getpriority(os.PRIO_PROCESS, 0)  # of whoever runs the tests: nobody steps forward
+    assert found == {"encode-0": max(own, 5), "prefill-0": max(own, 2), "decode-0": max(own, 2)}
 
 
 def test_workers_that_are_killed_come_back_and_no_request_is_lost(fleet):

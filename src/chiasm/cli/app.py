@@ -1,5 +1,7 @@
 """`chiasm`: which subcommands there are, and how failures are shown."""
 
+import errno
+import os
 import sys
 
 import typer
@@ -19,7 +21,7 @@ from chiasm.cli.memory import memory
 from chiasm.cli.parity import parity
 from chiasm.cli.plan import plan
 from chiasm.cli.plugin import plugin
-from chiasm.cli.printing import report_error
+from chiasm.cli.printing import FAILURE, report_error
 from chiasm.cli.profile import profile
 from chiasm.cli.report import report
 from chiasm.cli.serve import serve
@@ -69,9 +71,18 @@ app.add_typer(trace, name="trace")
 app.add_typer(plugin, name="plugin")
 
 
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
+
+
 def main() -> None:
     """Run the command line. Expected failures are one line and a hint, with status 2 for settings and 1 for others."""
     try:
         app()
     except ChiasmError as error:
         sys.exit(report_error(error))
+    except OSError as error:
+        if error.errno not in _NO_ROOM:
+            raise
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left would fail at the end again
+        typer.secho(f"Error: The output cannot be written: {error.strerror}", fg=typer.colors.RED, err=True)
+        sys.exit(FAILURE)

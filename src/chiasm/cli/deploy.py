@@ -158,9 +158,11 @@ def _plan(**values: Any) -> Any:
 def _write(documents: "Sequence[dict[str, Any]]", output: Path | None) -> None:
     import yaml
 
+    from chiasm.cli.files import write_file
+
     text = yaml.safe_dump_all(documents, sort_keys=False, width=120)
     if output is None:
         typer.echo(text, nl=False)
     else:
-        output.write_text(text, encoding="utf-8")
+        write_file(output, text)
         typer.echo(f"Wrote {output}", err=True)

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
@@ -74,6 +75,26 @@ def test_usage_and_settings_errors_have_status_2(words, monkeypatch, capsys):
         command.main()
     assert caught.value.code == 2
     assert "Traceback" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "words", [["version"], ["config", "show"], ["config", "show", "--json"], ["deploy", "compose"]]
+)
+def test_a_full_disk_is_one_line(words):
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "chiasm", *words],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+    assert (done.returncode, done.stderr) == (1, "Error: The output cannot be written: No space left on device\n")
+
+
+def test_a_file_that_cannot_be_written_is_a_wrong_setting():
+    assert isinstance(run("deploy", "compose", "--output", "/dev/full").exception, InvalidSettingError)
 
 
 def test_the_command_line_loads_no_engine_and_no_server():
