@@ -206,3 +206,11 @@ def test_what_is_no_receipt_is_said():
         read(b"data: <html>")
     with pytest.raises(CapacityError, match="too many"):
         read(b'data: {"error": {"code": "overloaded", "message": "too many"}}')
+
+
+def test_steps_of_workers_beside_each_other_alone_say_nothing():
+    runs = Runs(KnownServer(), 1, lambda *_: None)
+    runs.steps._crowded.append((1, 100, 0.004))
+    assert runs.steps.points == []
+    runs.steps._alone.append((1, 100, 0.002))
+    assert runs.steps.points == [(1, 100, 0.002), (1, 100, 0.002)], "what they took from each other is taken out"

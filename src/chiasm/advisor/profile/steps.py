@@ -64,7 +64,7 @@ class StepRuns:
     def points(self) -> list[StepPoint]:
         """Of a server that spreads answers over workers, also those, less what these took from each other."""
         beside = [seconds for running, _, seconds in self._crowded if running == 1]
-        if len({running for running, _, _ in self._alone}) > 1 or not beside:
+        if len({running for running, _, _ in self._alone}) != 1 or not beside:
             return self._alone
         slower = max(median(beside) / median(seconds for _, _, seconds in self._alone), 1.0)
         return [*self._alone, *((running, context, seconds / slower) for running, context, seconds in self._crowded)]
