@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def parity(  # noqa: PLR0913 - one parameter is one option
-    model: Annotated[str, typer.Argument(metavar="MODEL_DIR", help="An embedding or classifying model.")],
+    model: Annotated[str, typer.Argument(metavar="MODEL_DIR", help="An embedding, classifying or reranking model.")],
     texts: Annotated[
         Path | None,
         typer.Option(help="One text a line; a tab makes it a pair. None: texts of all lengths.", show_default=False),

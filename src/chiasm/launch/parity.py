@@ -2,9 +2,10 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from math import isfinite
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 from chiasm.errors import InvalidSettingError
 from chiasm.launch.model import model_directory, served_name
@@ -15,6 +16,7 @@ from chiasm.pooling.parity import Array, Comparison, ParityReport, compare, deci
 from chiasm.protocol.media import MediaItem
 from chiasm.protocol.pooling.work import (
     ImageInput,
+    MediaPairInput,
     PairInput,
     PoolingTask,
     PoolingWorker,
@@ -24,13 +26,10 @@ from chiasm.protocol.pooling.work import (
     PoolRequest,
     TextInput,
 )
-from chiasm.settings import Settings
-
-if TYPE_CHECKING:
-    from chiasm.engines.pooling.dual_reference import DualReference
-    from chiasm.engines.pooling.reference import HuggingFaceReference
+from chiasm.settings import PoolingSettings, Settings
 
 Text = str | tuple[str, str]
+Content = Text | MediaItem | MediaPairInput
 SAMPLE: tuple[str, ...] = (
     "",
     "a",
@@ -51,7 +50,22 @@ _TASKS: dict[str, PoolingTask] = {
     "late_interaction": "token_embed",
     "sequence_classifier": "classify",
     "token_classifier": "token_classify",
+    "yes_no": "score",
+    "image_ranker": "score",
 }
+_QUERY = "what is written about foxes"
+"""Of models that read pairs, where single texts are given."""
+
+
+@dataclass(frozen=True)
+class _Wanted:
+    """What the reference computes for some texts, computed once."""
+
+    labels: Sequence[str]
+    token_ids: list[list[int]]
+    num_picture_tokens: int
+    values: list[Array]
+    padded: list[Array]
 
 
 def check_parity(
@@ -77,25 +91,24 @@ def check_parity(
     _check_threshold(threshold)
     allowed = _tolerance(tolerance, settings.engine.dtype)
     directory = model_directory(settings.engine.model)
-    model = read_pooling_model(directory, SHAPES[settings.pooling.task])
-    chosen = list(texts) or list(SAMPLE)
+    model = _as_served(read_pooling_model(directory, SHAPES[settings.pooling.task]), settings.pooling)
+    pictures = sample_pictures() if model.takes_images else []
+    shown = pictures if model.shape == "embedder" else []
+    chosen = _contents(list(texts) or list(SAMPLE), model, pictures)
     worker = start_pooling_worker(settings, progress)
     progress("Loading the reference", 0.5)
-    is_dual = model.takes_images and model.shape == "embedder"
-    reference = _reference(directory, model, is_dual=is_dual)
+    reference = _reference(directory, model, settings.pooling)
     task = _TASKS[model.shape]
-    pictures = sample_pictures() if is_dual else []
-    together, alone = asyncio.run(_served(worker, task, [*chosen, *pictures]))
+    together, alone = asyncio.run(_served(worker, task, [*chosen, *shown]))
     count = len(chosen)
     progress("Computing the reference", 0.7)
+    wanted = _wanted(reference, chosen)
     comparisons = [
-        _of_tokens(reference, directory, model, chosen),
-        *_of_texts(reference, chosen, together[:count], alone[:count], allowed),
+        _of_tokens(wanted, directory, model, settings.pooling, chosen),
+        *_of_texts(wanted, together[:count], alone[:count], allowed),
+        *_of_decisions(wanted, worker.pooling.labels, together[:count], threshold),
+        *_of_pictures(reference, shown, together[count:], alone[count:], allowed),
     ]
-    if labels := worker.pooling.labels:
-        comparisons += _of_decisions(reference, chosen, labels, together[:count], threshold)
-    if pictures:
-        comparisons += _of_pictures(reference, pictures, together[count:], alone[count:], allowed)
     return ParityReport(
         model=served_name(settings.engine),
         task=task,
@@ -119,71 +132,107 @@ def _tolerance(asked: float | None, dtype: str) -> float:
     return asked
 
 
-def _reference(directory: Path, model: PoolingModel, *, is_dual: bool) -> "DualReference | HuggingFaceReference":
+def _as_served(model: PoolingModel, settings: PoolingSettings) -> PoolingModel:
+    from chiasm.workers.pooling.facts import adjusted
+
+    return adjusted(model, settings)
+
+
+def _contents(texts: Sequence[Text], model: PoolingModel, pictures: Sequence[MediaItem]) -> list[Content]:
+    """What is sent. Rerankers read pairs, image rankers with a picture each, by turns."""
+    if model.shape == "yes_no":
+        return [(_QUERY, one) if isinstance(one, str) else one for one in texts]
+    if model.shape == "image_ranker":
+        pairs = [(one, "") if isinstance(one, str) else one for one in texts]
+        return [
+            MediaPairInput(first or _QUERY, pictures[number % len(pictures)], second)
+            for number, (first, second) in enumerate(pairs)
+        ]
+    return list(texts)
+
+
+def _reference(directory: Path, model: PoolingModel, settings: PoolingSettings) -> Any:
+    from chiasm.engines.pooling.answer_reference import AnswerReference
     from chiasm.engines.pooling.dual_reference import DualReference
+    from chiasm.engines.pooling.ranker_reference import RankerReference
     from chiasm.engines.pooling.reference import HuggingFaceReference
 
-    return DualReference(directory, model) if is_dual else HuggingFaceReference(directory, model)
+    if model.shape == "yes_no":
+        return AnswerReference(directory, model, settings.instruction, (settings.yes_token, settings.no_token))
+    if model.shape == "image_ranker":
+        return RankerReference(directory, model)
+    return DualReference(directory, model) if model.takes_images else HuggingFaceReference(directory, model)
 
 
-def _of_tokens(
-    reference: "DualReference | HuggingFaceReference", directory: Path, model: PoolingModel, texts: Sequence[Text]
-) -> Comparison:
-    from chiasm.engines.pooling.batch import Tokens
-    from chiasm.engines.pooling.tokens import InputTokenizer
-
-    tokenizer = InputTokenizer(directory, model, max_tokens=model.max_tokens)
-    encoded = tokenizer.encode([_input(text) for text in texts], PoolParams(truncate="end"))
-    found = [list(tokens.ids) for one in encoded if isinstance(tokens := one.content, Tokens)]
-    return equal(
-        "token ids of each text", found, [reference.token_ids(text) for text in texts], "against AutoTokenizer"
+def _wanted(reference: Any, contents: Sequence[Content]) -> _Wanted:
+    shown = [_as_reference(one) for one in contents]
+    return _Wanted(
+        labels=reference.labels,
+        token_ids=[reference.token_ids(one) for one in shown],
+        num_picture_tokens=getattr(reference, "num_picture_tokens", 0),
+        values=reference.values(shown),
+        padded=reference.values(shown, is_padded=True),
     )
 
 
+def _as_reference(content: Content) -> Any:
+    if not isinstance(content, MediaPairInput):
+        return content
+    assert isinstance(content.second, MediaItem), "made by `_contents`"
+    return content.first, content.text, open_picture(content.second)
+
+
+def _of_tokens(
+    wanted: _Wanted, directory: Path, model: PoolingModel, settings: PoolingSettings, contents: Sequence[Content]
+) -> Comparison:
+    from chiasm.engines.pooling.tokens import InputTokenizer
+    from chiasm.workers.pooling.facts import pair_template
+
+    template = pair_template(settings) if model.shape == "yes_no" else None
+    tokenizer = InputTokenizer(directory, model, max_tokens=model.max_tokens, template=template)
+    encoded = tokenizer.encode([_input(one) for one in contents], PoolParams(truncate="end"))
+    found = [_ids(one.content) for one in encoded]
+    return equal("token ids of each text", found, wanted.token_ids, "against AutoTokenizer")
+
+
+def _ids(content: Any) -> list[int]:
+    """Of a text, or of one that is read with a picture."""
+    return list(getattr(content, "tokens", content).ids)
+
+
 def _of_decisions(
-    reference: "DualReference | HuggingFaceReference",
-    texts: Sequence[Text],
-    labels: Sequence[str],
-    together: Sequence[PoolOutput],
-    threshold: float | None,
+    wanted: _Wanted, labels: Sequence[str], together: Sequence[PoolOutput], threshold: float | None
 ) -> list[Comparison]:
+    if not labels:
+        return []
     what = "largest class" if threshold is None else f"classes from {threshold:g} on"
     name = f"{what} of each text, served to transformers"
-    return [
-        equal("labels", labels, reference.labels),
-        decided(name, _values(together), reference.values(texts), threshold),
-    ]
+    return [equal("labels", labels, wanted.labels), decided(name, _values(together), wanted.values, threshold)]
 
 
 def _of_texts(
-    reference: "DualReference | HuggingFaceReference",
-    texts: Sequence[Text],
-    together: Sequence[PoolOutput],
-    alone: Sequence[PoolOutput],
-    allowed: float,
+    wanted: _Wanted, together: Sequence[PoolOutput], alone: Sequence[PoolOutput], allowed: float
 ) -> list[Comparison]:
-    wanted = reference.values(texts)
-    counts = [len(reference.token_ids(text)) for text in texts]
+    counts = [len(ids) + wanted.num_picture_tokens for ids in wanted.token_ids]
     return [
         equal("number of tokens of each text", [one.num_tokens for one in together], counts, "against AutoTokenizer"),
-        compare("served, all in one batch, to transformers in float32", _values(together), wanted, allowed),
-        compare("served, one by one, to transformers in float32", _values(alone), wanted, allowed),
+        compare("served, all in one batch, to transformers in float32", _values(together), wanted.values, allowed),
+        compare("served, one by one, to transformers in float32", _values(alone), wanted.values, allowed),
         compare("served in a batch to served alone", _values(together), _values(alone), _BATCH_TOLERANCE),
         # How much padding alone moves them, for information: nothing is padded here.
-        compare("transformers padded to transformers alone", reference.values(texts, is_padded=True), wanted, _ANY),
+        compare("transformers padded to transformers alone", wanted.padded, wanted.values, _ANY),
     ]
 
 
 def _of_pictures(
-    reference: "DualReference | HuggingFaceReference",
+    reference: Any,
     pictures: Sequence[MediaItem],
     together: Sequence[PoolOutput],
     alone: Sequence[PoolOutput],
     allowed: float,
 ) -> list[Comparison]:
-    from chiasm.engines.pooling.dual_reference import DualReference
-
-    assert isinstance(reference, DualReference), "others are shown no pictures"
+    if not pictures:
+        return []
     wanted = reference.pictures([open_picture(one) for one in pictures])
     return [
         compare("pictures, all in one request, to transformers in float32", _values(together), wanted, allowed),
@@ -192,9 +241,9 @@ def _of_pictures(
 
 
 async def _served(
-    worker: PoolingWorker, task: PoolingTask, contents: Sequence[Text | MediaItem]
+    worker: PoolingWorker, task: PoolingTask, contents: Sequence[Content]
 ) -> tuple[list[PoolOutput], list[PoolOutput]]:
-    async def ask(chosen: Sequence[Text | MediaItem], scope: str) -> list[PoolOutput]:
+    async def ask(chosen: Sequence[Content], scope: str) -> list[PoolOutput]:
         request = PoolRequest(
             request_id="parity",
             task=task,
@@ -211,7 +260,9 @@ async def _served(
         await worker.aclose()
 
 
-def _input(content: Text | MediaItem) -> PoolInput:
+def _input(content: Content) -> PoolInput:
+    if isinstance(content, MediaPairInput):
+        return content
     if isinstance(content, MediaItem):
         return ImageInput(content)
     return TextInput(content) if isinstance(content, str) else PairInput(*content)

@@ -6,9 +6,10 @@ import pytest
 from typer.testing import CliRunner
 
 from chiasm.cli.app import app
+from chiasm.engines.pooling.reference import HuggingFaceReference
 from chiasm.errors import InvalidSettingError
 from chiasm.launch import parity_pictures
-from tests.numeric.pooling.models import as_sentence_transformer, build, build_clip, build_siglip
+from tests.numeric.pooling.models import as_sentence_transformer, build, build_clip, build_image_ranker, build_siglip
 
 
 def run(*arguments):
@@ -92,3 +93,34 @@ def test_pairs_are_nothing_for_dual_encoders(tmp_path):
     made = run(build_clip(tmp_path / "m"), "--texts", texts)
     assert made.exit_code != 0
     assert "no pairs" in made.output + str(made.exception)
+
+
+def test_yes_no_rerankers_pass_with_pairs(tmp_path):
+    directory = build(tmp_path / "m", "qwen3", "causal")
+    made = run(directory, "--set", "pooling.task=yes_no", "--set", "pooling.max_tokens=400", "--json")
+    report = json.loads(made.stdout)
+    assert report["is_passed"], report
+    assert report["task"] == "score"
+    assert [one["num_items"] for one in report["comparisons"]] == [8, 8, 8, 8, 8, 8]
+
+
+@pytest.mark.parametrize("text", ["bert", "roberta"])
+def test_image_rankers_pass_with_texts_for_pictures(text, tmp_path):
+    texts = tmp_path / "pairs.txt"
+    texts.write_text("a chair\tof oak\n<image> a chair\t\nsomething long about chairs, tables and beds\tand <image>\n")
+    directory = build_image_ranker(tmp_path / "m", text)
+    for chosen in ((), ("--texts", texts)):
+        report = json.loads(run(directory, "--json", *chosen).stdout)
+        assert report["is_passed"], report
+        assert [one["num_items"] for one in report["comparisons"]] == [3 if chosen else 8] * 6
+
+
+def test_the_reference_computes_each_text_once(classifier, monkeypatch):
+    computed = []
+    batch = HuggingFaceReference._batch
+    monkeypatch.setattr(
+        HuggingFaceReference, "_batch", lambda self, texts: computed.append(texts) or batch(self, texts)
+    )
+    assert run(classifier).exit_code == 0
+    alone = [texts for texts in computed if len(texts) == 1]
+    assert len(alone) == 8
