@@ -180,3 +180,15 @@ async def test_places_outside_of_the_block_are_no_reply(start, monkeypatch, offs
     with pytest.raises(MediaDecodeError, match="gave no usable reply"):
         await decoder.prepare(ITEM, HandsThrough())
     monkeypatch.undo()
+
+
+def test_a_process_that_cannot_be_started_leaves_no_descriptor(monkeypatch):
+    def scarce(*_):
+        raise OSError("too many open files")
+
+    before = memory_of("fd")
+    monkeypatch.setattr(pool_module, "_started", scarce)
+    with pytest.raises(OSError, match="too many"):
+        pool_module.DecoderProcess(MediaSettings(decoder="processes"))
+    gc.collect()
+    assert memory_of("fd") == before

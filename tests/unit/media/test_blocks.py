@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from chiasm.media.isolation.blocks import BLOCK_BYTES, NUM_BLOCKS, LentBlocks, OwnersBlocks
+from chiasm.media.isolation.blocks import BLOCK_BYTES, NUM_BLOCKS, BorrowedBlocks, LentBlocks
 
 
 def num_mapped():
@@ -18,7 +18,7 @@ def num_mapped():
 @pytest.fixture
 def sides():
     lent = LentBlocks()
-    owners = OwnersBlocks(os.dup(lent.descriptor))
+    owners = BorrowedBlocks(os.dup(lent.descriptor))
     lent.close()
     return lent, owners
 

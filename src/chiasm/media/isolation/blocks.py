@@ -92,8 +92,8 @@ def _array(
     return array
 
 
-class OwnersBlocks:
-    """The side of the decoder process: one block at a time is current, and filled from its beginning."""
+class BorrowedBlocks:
+    """The decoder process's side: one block at a time is current, and filled from its beginning."""
 
     def __init__(self, descriptor: int) -> None:
         self._blocks = np.frombuffer(mmap.mmap(descriptor, _NUM_BYTES), np.uint8).reshape(NUM_BLOCKS, BLOCK_BYTES)

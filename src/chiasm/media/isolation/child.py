@@ -15,7 +15,7 @@ from chiasm.errors import MediaDecodeError, MediaError, MediaTooLargeError, Tran
 from chiasm.media.audio.header import AudioHeader
 from chiasm.media.identity import pixel_identity
 from chiasm.media.inspect import VideoFacts, read_audio_facts, read_video_facts
-from chiasm.media.isolation.blocks import OwnersBlocks
+from chiasm.media.isolation.blocks import BorrowedBlocks
 from chiasm.media.isolation.wire import (
     ArrayHead,
     Done,
@@ -47,11 +47,11 @@ _MAX_TEXT_CHARS = 500
 def main(descriptor: int, blocks: int) -> None:
     """Serve the owner at the other end of an inherited socket until it closes that. `blocks` is inherited memory."""
     with suppress(EOFError, ConnectionError):
-        mapped = OwnersBlocks(blocks)  # before the limit is set, which is on top of what there is
+        mapped = BorrowedBlocks(blocks)  # before the limit is set, which is on top of what there is
         _serve(Link(socket.socket(fileno=descriptor)), mapped)
 
 
-def _serve(link: Link, blocks: OwnersBlocks) -> None:
+def _serve(link: Link, blocks: BorrowedBlocks) -> None:
     settings = link.receive(MediaSettings)
     _limit_memory(settings.max_decoder_bytes)
     process_steps_back(settings.niceness)
@@ -78,7 +78,7 @@ def _limit_memory(max_bytes: int) -> None:
 
 
 class _Decoder:
-    def __init__(self, settings: MediaSettings, blocks: OwnersBlocks) -> None:
+    def __init__(self, settings: MediaSettings, blocks: BorrowedBlocks) -> None:
         self._settings = settings
         self._blocks = blocks
         self._pickled = b""

@@ -59,20 +59,16 @@ class DecoderProcess:
     def __init__(self, settings: MediaSettings) -> None:
         self._settings = settings
         self._is_ready = False
-        self._blocks = LentBlocks()
         self._lent: int | None = None
-        ours, theirs = socket.socketpair()
-        self._link = Link(ours)
-        with theirs, closing(self._blocks):
-            given = theirs.fileno(), self._blocks.descriptor
-            command = [sys.executable, "-P", "-c", _PROGRAM, *map(str, given), *sys.path]
-            self._process = subprocess.Popen(  # noqa: S603 - our own interpreter with our own program
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                pass_fds=given,
-                start_new_session=True,  # Ctrl+C is for the server, which ends its decoders when it has drained
-            )
+        with closing(LentBlocks()) as self._blocks:
+            ours, theirs = socket.socketpair()
+            self._link = Link(ours)
+            with theirs:
+                try:
+                    self._process = _started(theirs.fileno(), self._blocks.descriptor)
+                except BaseException:
+                    self._let_go()
+                    raise
 
     @property
     def pid(self) -> int:
@@ -151,9 +147,12 @@ class DecoderProcess:
     def stop(self) -> int:
         """End it, whatever it is at. Returns its exit status, that of a signal negative."""
         self._process.kill()  # no-op when it has ended by itself
+        self._let_go()
+        return self._process.wait(_EXIT_TIMEOUT_S)
+
+    def _let_go(self) -> None:
         self._link.close()
         self._blocks.unmap()
-        return self._process.wait(_EXIT_TIMEOUT_S)
 
 
 class ProcessPool:
@@ -289,6 +288,16 @@ def _job(item: MediaItem, pickled_preparer: bytes) -> tuple[Job, tuple[bytes, by
     data, spooled = (source.data, None) if isinstance(source, InlineSource) else (b"", source)
     job = Job(Announced(item.width, item.height, item.video), len(pickled_preparer), len(data), spooled)
     return job, (pickled_preparer, data)
+
+
+def _started(*descriptors: int) -> "subprocess.Popen[bytes]":
+    return subprocess.Popen(  # noqa: S603 - our own interpreter with our own program
+        [sys.executable, "-P", "-c", _PROGRAM, *map(str, descriptors), *sys.path],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        pass_fds=descriptors,
+        start_new_session=True,  # Ctrl+C is for the server, which ends its decoders when it has drained
+    )
 
 
 def _not_started(message: str) -> EngineError:
