@@ -43,7 +43,7 @@ def ask(  # noqa: PLR0913 - each argument is an option
         typer.Option(help="Model directory to load, or with --server the model's name.", show_default=False),
     ] = None,
     max_tokens: Annotated[int | None, typer.Option(min=1, help="Longest answer.", show_default=False)] = None,
-    temperature: Annotated[float, typer.Option(min=0, max=2, help="0 always takes the likeliest token.")] = 0.0,
+    temperature: Annotated[float, typer.Option(min=0, max=100, help="0 always takes the likeliest token.")] = 0.0,
     stages: Annotated[bool, typer.Option("--stages", help="Show where the time to the first token went.")] = False,
     config_file: ConfigFile = None,
     overrides: Overrides = None,
