@@ -109,6 +109,29 @@ async def test_the_start_of_answers_beside_each_other_is_no_part_of_their_steps(
     assert (step.fixed_s, step.per_unit_s) == (pytest.approx(0.003, rel=1e-2), pytest.approx(0.0005, rel=1e-2))
 
 
+class VaryingServer(KnownServer):
+    """So many words are some tokens more or fewer, as texts have it; steps go at a pace of their own."""
+
+    pace = 1.0
+
+    async def ask(self, text, *, num_output_tokens, picture=None):
+        answered = await super().ask(text, num_output_tokens=num_output_tokens, picture=picture)
+        found = answered.receipt
+        told = msgspec.structs.replace(found, num_prompt_tokens=found.num_prompt_tokens + len(self.texts) % 5)
+        return msgspec.structs.replace(answered, receipt=told, e2e_s=found.ttft_s + found.decode_s * self.pace)
+
+
+async def test_one_round_of_three_that_went_wrong_is_left_out_of_steps():
+    server = VaryingServer()
+    runs = Runs(server, 3, lambda *_: None)
+    for server.pace in (1.0, 0.01, 1.0):
+        await runs.round()
+    costs = profile_of(runs, "test").calibration
+    assert costs.step.fixed_s == pytest.approx(0.003, rel=0.05)
+    assert costs.step.per_unit_s == pytest.approx(0.0005, rel=0.05)
+    assert costs.context_s == pytest.approx(1e-6, rel=0.1)
+
+
 class HastyServer(KnownServer):
     """Long answers take as long as short ones."""
 

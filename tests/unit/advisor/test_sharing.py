@@ -11,7 +11,7 @@ from chiasm.advisor.profile import processes
 from chiasm.advisor.profile.sharing import CoreUse, Marginal, with_contention, worker_of
 from chiasm.bench.target import parse_target
 from chiasm.observability.receipt import Attempt, Receipt, Route
-from chiasm.simulator.calibration import Calibration, Cost
+from chiasm.simulator.calibration import Calibration, Cost, Sharing
 
 REQUEST_CPU_S, PREFILL_CORES, ENCODE_CORES, CONTEXT_S = 0.004, 1.5, 2.0, 1e-7
 
@@ -89,6 +89,14 @@ def test_contention_that_a_step_alone_has_in_it_is_not_counted_twice(monkeypatch
     for count, seconds in ((1, alone_s), (2, pair_s)):
         cores = count * costs.step_cores(1, costs.step_s(1))
         assert costs.step_s(1) * costs.sharing.slowdown_at(cores) == pytest.approx(seconds)
+
+
+def test_contention_is_taken_out_of_what_grows_with_the_square_too():
+    sharing = Sharing(num_cores=2, prefill=2.0, encode=1.5)
+    seen = Calibration(sharing=sharing, prefill_quadratic_s=1e-6, encode_quadratic_s=1e-6)
+    costs = with_contention(seen, 0.4)
+    assert costs.prefill_s(100) == pytest.approx(seen.prefill_s(100) / 1.4)
+    assert costs.encode_s([100]) == pytest.approx(seen.encode_s([100]) / 1.2)
 
 
 @pytest.mark.parametrize("num_cores", [1, 4])

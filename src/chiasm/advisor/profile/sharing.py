@@ -164,5 +164,7 @@ def with_contention(costs: Calibration, contention: float) -> Calibration:
         step=less(costs.step, of_steps),
         context_s=costs.context_s / tax(of_steps),
         prefill=less(costs.prefill, sharing.prefill),
+        prefill_quadratic_s=costs.prefill_quadratic_s / tax(sharing.prefill),
         encode=less(costs.encode, sharing.encode),
+        encode_quadratic_s=costs.encode_quadratic_s / tax(sharing.encode),
     )

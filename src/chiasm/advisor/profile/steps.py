@@ -53,6 +53,7 @@ class StepRuns:
         self._use = use
         self._alone: list[StepPoint] = []  # one worker's, with nothing beside it
         self._crowded: list[StepPoint] = []  # of a worker beside others
+        self._prompt_tokens: dict[int, float] = {}  # by words, of the first such prompts
 
     async def run(self) -> None:
         """One round."""
@@ -77,7 +78,8 @@ class StepRuns:
         seconds = (long.seconds - short.seconds) / num_steps
         if seconds <= 0:
             return  # something else happened meanwhile
-        context = each * (long.prompt_tokens + (SHORT + LONG) / 2)
+        prompt_tokens = self._prompt_tokens.setdefault(num_words, long.prompt_tokens)  # no round's texts are another's
+        context = each * (prompt_tokens + (SHORT + LONG) / 2)
         (self._alone if len(long.workers) == 1 else self._crowded).append((each, context, seconds))
         cpu_s = max(long.cpu_s - short.cpu_s, 0.0) / num_steps / len(long.workers)
         self._use.step(
