@@ -14,6 +14,7 @@ from chiasm.errors import (
     MediaTooLargeError,
     UnsupportedMediaError,
 )
+from chiasm.media.fetch.client import HttpFetcher
 from chiasm.media.ingest import MediaIngest, MediaReference
 from chiasm.settings import MediaSettings
 from tests.faults.loopback import Loopback, answer, drip, endless, garbage, hang, reset, slow
@@ -80,6 +81,23 @@ async def test_a_chunked_answer(server, collect):
     server.behaviours["/a"] = chunked
     [item] = await collect(server.url("/a"))
     assert item.source.data == PICTURE
+    assert item.identity == hashlib.sha256(PICTURE).hexdigest()
+
+
+@pytest.mark.parametrize("cache", ["off", "immutable"])
+async def test_a_download_is_hashed_while_it_comes_in_and_not_again(server, collect, monkeypatch, cache):
+    large = encode(noise(700, 700), "png")
+    server.behaviours["/a"] = answer(large, headers=['ETag: "v1"', "Cache-Control: max-age=600, immutable"])
+    monkeypatch.setattr("chiasm.media.ingest.content_identity", lambda data: pytest.fail("hashed again"))
+    chunks, body = [], HttpFetcher._body
+
+    async def watched(self, response, watch):
+        return await body(self, response, lambda data: (chunks.append(len(data)), watch(data)))
+
+    monkeypatch.setattr(HttpFetcher, "_body", watched)
+    [item] = await collect(server.url("/a"), fetch_cache=cache)
+    assert item.identity == hashlib.sha256(large).hexdigest()
+    assert len(chunks) > 1  # or nothing was shown
 
 
 FAULTS = {

@@ -7,6 +7,7 @@ import pytest
 from chiasm.errors import MediaFetchError, MediaRefusedError, MediaTooLargeError, UnsupportedMediaError
 from chiasm.media.fetch.cache import Download, FetchCache
 from chiasm.media.fetch.policy import HttpUrl
+from chiasm.media.identity import content_identity
 from chiasm.media.ingest import MediaIngest, MediaReference
 from chiasm.settings import MediaSettings
 from tests.faults.loopback import Loopback
@@ -247,7 +248,7 @@ async def test_a_kept_download_goes_after_its_time(start, origin):
 def test_what_is_too_old_leaves_memory_also_when_nobody_asks_for_it_again():
     cache = FetchCache(MediaSettings(fetch_cache="immutable", fetch_cache_ttl_s=10))
     first, second, third = (HttpUrl("https", HOST, 443, f"/{name}") for name in "abc")
-    download, headers = Download(FIRST, "image/png"), {"ETag": '"v1"'}
+    download, headers = Download(FIRST, content_identity(FIRST), "image/png"), {"ETag": '"v1"'}
     cache.keep("one", first, download, headers, now_s=0.0)
     cache.keep("one", second, download, headers, now_s=5.0)
     assert cache.find("two", third, now_s=9.0) is None

@@ -27,7 +27,9 @@ def pixel_identity(data: bytes, settings: MediaSettings) -> str:
     return found.hexdigest()
 
 
-def video_identity(data: bytes, sample: VideoSample) -> str:
-    """Return the sha256 hex of a video's bytes and of which frames are meant: others are another medium to a model."""
-    content = hashlib.sha256(data).digest()
-    return hashlib.sha256(b"video:" + content + msgspec.json.encode(sample)).hexdigest()
+def video_identity(content: str, sample: VideoSample) -> str:
+    """Return the sha256 hex of a video's content identity and of which frames are meant.
+
+    Other frames are another medium to a model.
+    """
+    return hashlib.sha256(b"video:" + bytes.fromhex(content) + msgspec.json.encode(sample)).hexdigest()

@@ -10,7 +10,7 @@ from msgspec import Meta
 
 from chiasm.errors import MissingExtraError, UnsupportedMediaError
 from chiasm.media.audio.header import AudioHeader, read_audio_header
-from chiasm.media.identity import content_identity, video_identity
+from chiasm.media.identity import video_identity
 from chiasm.media.picture.header import Header, read_header
 from chiasm.media.prepare.base import VideoPreparer
 from chiasm.media.reference import MediaReference
@@ -44,19 +44,20 @@ class VideoFacts(msgspec.Struct, frozen=True, kw_only=True, tag="video_facts"):
     sample: VideoSample
 
 
-Inspect = Callable[[bytes], Inspected]
+Inspect = Callable[[bytes, str], Inspected]
+"""Encoded bytes and their `content_identity` to what they are."""
 ReadPicture = Callable[[bytes], Header]
 ReadAudio = Callable[[bytes], AudioHeader]
 ReadVideo = Callable[[bytes, SamplingRule], VideoFacts]
 """Blocks, and raises `MediaError`; where decoder processes do it, `EngineError` too."""
 
 
-def inspect_picture(data: bytes, read: ReadPicture = read_header) -> Inspected:
-    """Read a picture's header and hash its bytes. Raises what `read` raises."""
+def inspect_picture(data: bytes, content: str, read: ReadPicture = read_header) -> Inspected:
+    """Read a picture's header. Raises what `read` raises."""
     started = time.perf_counter()
-    identity, header = content_identity(data), read(data)
+    header = read(data)
     return Inspected(
-        identity=identity,
+        identity=content,
         format=header.format,
         width=header.width,
         height=header.height,
@@ -66,13 +67,13 @@ def inspect_picture(data: bytes, read: ReadPicture = read_header) -> Inspected:
     )
 
 
-def inspect_audio(data: bytes, read: ReadAudio) -> Inspected:
-    """Read the headers of a piece of audio and hash its bytes. Raises what `read` raises."""
+def inspect_audio(data: bytes, content: str, read: ReadAudio) -> Inspected:
+    """Read the headers of a piece of audio. Raises what `read` raises."""
     started = time.perf_counter()
-    identity, found = content_identity(data), read(data)
+    found = read(data)
     return Inspected(
         kind="audio",
-        identity=identity,
+        identity=content,
         format=found.container,
         width=0,
         height=0,
@@ -114,12 +115,12 @@ def video_inspector(reference: MediaReference, read: ReadVideo, videos: VideoPre
     asked = reference.fps, reference.num_frames
     rule = _plain_rule(*asked) if videos is None else videos.rule(*asked)
 
-    def inspect(data: bytes) -> Inspected:
+    def inspect(data: bytes, content: str) -> Inspected:
         started = time.perf_counter()
         facts = read(data, rule)
         return Inspected(
             kind="video",
-            identity=video_identity(data, facts.sample),
+            identity=video_identity(content, facts.sample),
             format=facts.container,
             width=facts.width,
             height=facts.height,

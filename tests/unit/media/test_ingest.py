@@ -14,6 +14,7 @@ from chiasm.errors import (
     UnsupportedMediaError,
 )
 from chiasm.media.fetch.cache import Download
+from chiasm.media.identity import content_identity
 from chiasm.media.ingest import MediaIngest, MediaReference
 from chiasm.observability.receipt import StageClock
 from chiasm.protocol.media import MediaItem
@@ -47,7 +48,7 @@ class Web:
             if isinstance(answer, Exception):
                 raise answer
             watch(bytearray(answer))
-            return Download(answer, "text/plain")
+            return Download(answer, content_identity(answer), "text/plain")
         except asyncio.CancelledError:
             self.cancelled.append(url.target)
             raise
@@ -342,7 +343,7 @@ async def test_work_that_takes_longer_than_changing_threads_runs_off_the_event_l
     inspect = MediaIngest.__init__.__globals__["inspect_picture"]
     monkeypatch.setattr(
         "chiasm.media.ingest.inspect_picture",
-        lambda data: (threads.append(threading.current_thread().name), inspect(data))[1],
+        lambda *found: (threads.append(threading.current_thread().name), inspect(*found))[1],
     )
     await ingest.collect(images(data_url(encode(gradient(), "png") + bytes(num_more))), DEADLINE_S)
     assert threads[0].startswith(where)

@@ -19,9 +19,10 @@ was kept."""
 
 
 class Download(msgspec.Struct, frozen=True):
-    """The body of an answer and the media type it claims."""
+    """The body of an answer, its `content_identity`, and the media type it claims."""
 
     data: bytes
+    content: str
     label: str
 
 
