@@ -320,7 +320,8 @@ class MediaIngest:
                 return await self._threads.run(_decoded, source, limit, inspect)
             data = _bytes_of(source, limit)
             waits = self._processes is not None and is_avif(data)
-            return data, source.label, await self._threads.run(_named, data, inspect) if waits else _named(data, inspect)
+            found = await self._threads.run(_named, data, inspect) if waits else _named(data, inspect)
+            return data, source.label, found
         if isinstance(source, FileUrl):
             data = await self._threads.run(read_file, source.url, self._settings.allowed_root, limit)
             return data, None, await self._threads.run(_named, data, inspect)
