@@ -186,8 +186,9 @@ class ChiasmECConnector(ECConnectorBase):  # type: ignore[misc]
 
 def _check_consumer(config: "VllmConfig") -> None:
     if config.scheduler_config.scheduler_cls != SCHEDULER:
-        raise InvalidSettingError(  # vLLM's own would answer with what was computed of an embedding that was not loaded
-            f"ChiasmECConnector: start consumers with --scheduler-cls {SCHEDULER}"
+        raise InvalidSettingError(
+            "ChiasmECConnector: with this scheduler, answers could be computed of embeddings that were not loaded; "
+            f"start consumers with --scheduler-cls {SCHEDULER}"
         )
     if config.parallel_config.nnodes > 1:
         raise InvalidSettingError(

@@ -3,14 +3,13 @@
 import asyncio
 import os
 import secrets
-import shutil
-import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import chiasm
 from chiasm.adapters.files import preloaded
+from chiasm.engines.vllm.ec.engine_folder import OwnedFolder, engine_folder
 from chiasm.errors import EngineStartError, InvalidSettingError, UnsupportedModelError
 from chiasm.launch.members import Connect
 from chiasm.launch.model import model_directory, preparer_of, served_name
@@ -41,14 +40,13 @@ if TYPE_CHECKING:
     from chiasm.routing.vllm.cache_events import EventsAddress
 
 PLUGIN = "chiasm.engines.vllm.plugin:register"
-_MEMORY = Path("/dev/shm")  # noqa: S108 - a folder of our own is made there, for this user only
 
 
 class VllmCrew:
     """Implements `chiasm.launch.crew.Crew`.
 
     Servers that are started here listen on Unix sockets in a folder of this user's, under a key of their own; their
-    embeddings go through a folder in memory that goes with the crew.
+    embeddings go through a folder in memory that goes with the crew, or, after a crew that was killed, with the next.
     """
 
     def __init__(self, settings: Settings, specs: Sequence[WorkerSpec] | None = None) -> None:
@@ -76,7 +74,7 @@ class VllmCrew:
         self._token = settings.routing.worker_token or (secrets.token_urlsafe(24) if is_ours else "")
         self._spool: Spool | None = None
         self._videos: VideoFrames | None = None
-        self._embeddings: Path | None = None
+        self._embeddings: OwnedFolder | None = None
         self._adapters: AdapterCopies | None = None
         self._events: Mapping[str, EventsAddress | None] = {}  # by server, of those that are started
         if any(one.kv_events for one in self._by_name.values()):
@@ -94,14 +92,14 @@ class VllmCrew:
         settings = settings_of_one(self._settings, max(1, len(self.specs)))
         self._spool = spool
         spool_folder = None if spool is None else spool.folder
-        self._embeddings = Path(tempfile.mkdtemp(prefix="chiasm-ec-", dir=_MEMORY if _MEMORY.is_dir() else None))
+        self._embeddings = OwnedFolder(engine_folder("", f"crew/{secrets.token_hex(8)}"))
         inside = _importable(folder)
         self._adapters, first = self._copied_adapters(folder)
         self._events = {one.name: events_of_started(one, settings.vllm, folder) for one in self.specs}
 
         def spawn(spec: WorkerSpec) -> Process:
             assert self._embeddings is not None, "made above"
-            place = self.place(spec.address or f"unix:{folder / spec.name}.sock", spool_folder, self._embeddings)
+            place = self.place(spec.address or f"unix:{folder / spec.name}.sock", spool_folder, self._embeddings.path)
             place = place._replace(adapters=first, cache_events=self._events[spec.name])
             environment = inherited_environment() | environment_of(spec, settings, place)
             environment |= {"PYTHONPATH": str(inside)} | ({"VLLM_API_KEY": self._token} if self._token else {})
@@ -153,7 +151,7 @@ class VllmCrew:
         if self._videos is not None:
             self._videos.close()
         if self._embeddings is not None:
-            shutil.rmtree(self._embeddings, ignore_errors=True)
+            self._embeddings.close()
 
     def _prepare(self) -> None:
         vllm = self._settings.vllm

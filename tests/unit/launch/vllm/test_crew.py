@@ -7,6 +7,7 @@ from pkgutil import resolve_name
 import pytest
 
 import chiasm
+from chiasm.engines.vllm.ec import engine_folder
 from chiasm.engines.vllm.plugin import register
 from chiasm.errors import EngineStartError, InvalidSettingError, MissingExtraError
 from chiasm.launch.processes.specs import WHOLE
@@ -120,6 +121,23 @@ def test_servers_import_this_chiasm_and_nothing_else_of_ours(tmp_path):
     assert resolve_name(crew_module.PLUGIN) is register
     assert (inside / "chiasm" / "engines" / "vllm" / "ec_connector.py").is_file()
     assert crew_module._importable(tmp_path) == inside
+
+
+def test_the_folder_of_a_crew_that_was_killed_goes_with_the_next_that_starts(installed, tmp_path, monkeypatch):
+    monkeypatch.setattr(engine_folder, "_MEMORY", tmp_path)
+    (parent,) = {engine_folder.engine_folder("", name).parent for name in "ab"}
+    left = parent / "ec-left" / "ec-of-its-engine"
+    left.mkdir(mode=0o700, parents=True)
+    left.with_name("owner").touch()
+    (left / "receipt").touch()
+    first, second = VllmCrew(settings()), VllmCrew(settings())
+    for crew in (first, second):
+        crew.spawner(tmp_path, None)
+    assert len([one for one in parent.iterdir() if one.name != "ec-left"]) == 2, "nobody takes a living one's"
+    assert not left.parent.exists()
+    first.close()
+    second.close()
+    assert list(parent.iterdir()) == []
 
 
 def test_each_engine_of_a_server_is_listened_to_where_it_publishes(installed, tmp_path):

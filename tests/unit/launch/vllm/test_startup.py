@@ -33,6 +33,11 @@ def test_lines_of_the_log_are_steps_of_the_start():
         ("RuntimeError: operator torchvision::nms does not exist", "torchvision", "goes with its torch"),
         ("python: No module named vllm.entrypoints", "no vLLM", "vllm.python"),
         ("ModuleNotFoundError: No module named 'chiasm'", "connector cannot be loaded", "no-deps"),
+        (
+            "chiasm.errors.InvalidSettingError: ChiasmECConnector: start consumers with --scheduler-cls a.b.C",
+            "--scheduler-cls a.b.C",
+            "extra_arguments",
+        ),
         ("ModuleNotFoundError: No module named 'xxhash'", "package is missing", "Install it"),
         ("api_server.py: error: unrecognized arguments: --nonsense", "does not know an argument", "extra_arguments"),
     ],

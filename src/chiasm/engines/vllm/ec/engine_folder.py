@@ -1,6 +1,7 @@
 """A folder in memory for what the processes of one vLLM engine tell each other beside vLLM's own ways.
 
-It belongs to one engine and is locked while its owner lives; what a killed one left is removed by the next that starts.
+It belongs to one engine, or to a crew with the folders of its engines inside, and is locked while its owner lives; what
+a killed one left is removed by the next that starts.
 """
 
 import fcntl
@@ -8,6 +9,7 @@ import hashlib
 import os
 import shutil
 import stat
+import tempfile
 from contextlib import suppress
 from pathlib import Path
 
@@ -19,8 +21,9 @@ _NUM_ATTEMPTS = 8
 
 
 def engine_folder(directory: str, engine: str) -> Path:
-    """The folder of one engine; `directory` is the option, or empty for a folder of this user in memory."""
-    parent = Path(directory) if directory else _MEMORY / f"chiasm-ec-{os.geteuid()}"
+    """The folder of one engine; `directory` is the option, or empty for one of this user's in memory."""
+    memory = _MEMORY if _MEMORY.is_dir() else Path(tempfile.gettempdir())
+    parent = Path(directory) if directory else memory / f"chiasm-ec-{os.geteuid()}"
     return parent / f"ec-{file_name(engine)[:32]}"
 
 
@@ -64,7 +67,8 @@ def _make(folder: Path) -> None:
     is_ours = stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid()
     if not is_ours or found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         raise InvalidSettingError(
-            f"The folder {folder} is somebody else's, or others may write to it", hint="Name another 'directory'"
+            f"The folder {folder} is somebody else's, or others may write to it",
+            hint="Remove it, or name another 'directory'",
         )
 
 
