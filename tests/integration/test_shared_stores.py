@@ -161,6 +161,20 @@ async def test_a_topic_is_bounded_in_bytes_too_but_keeps_the_newest(stores, monk
     assert [len(one.payload) for one in await stores[1].read("content", FIRST, 10)] == [99, 1], "counted anew"
 
 
+async def test_a_topic_whose_entries_the_server_dropped_to_save_memory_fills_again(redis, monkeypatch):
+    from chiasm.sharing import redis as module
+
+    monkeypatch.setattr(module, "MAX_TOPIC_BYTES", 100)
+    store = RedisStore("a", redis.url, timeout_s=PATIENT_S)
+    await store._redis.flushall()
+    await store.publish("content", 90 * b"x")
+    await store._redis.delete("{chiasm}:topic:content")
+    for _ in range(3):
+        await store.publish("content", 40 * b"y")
+    assert len(await store.read("content", FIRST, 10)) == 2
+    await store.aclose()
+
+
 async def test_a_server_that_is_not_there_is_a_connection_error(tmp_path):
     from tests.redis_server import free_port
 

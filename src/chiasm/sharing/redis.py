@@ -1,4 +1,4 @@
-"""A Redis server, or one that speaks its protocol, as the store. Needs version 6.2 or later, for `XADD MINID`."""
+"""A Redis server, or one that speaks its protocol, as the store. Version 6.2 is the oldest that is tested."""
 
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence

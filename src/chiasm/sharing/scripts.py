@@ -92,8 +92,14 @@ while length > 1 do
   bytes = redis.call('DECRBY', KEYS[2], #first[2][4])
   length = length - 1
 end
+if length == 1 then
+  redis.call('SET', KEYS[2], #ARGV[2])
+end
 redis.call('PEXPIRE', KEYS[1], ARGV[3])
 redis.call('PEXPIRE', KEYS[2], ARGV[3])
 return position
 """
-"""KEYS: entries of a topic, bytes of their payloads. ARGV: by, payload, ttl_ms, how many entries and bytes at most."""
+"""KEYS: entries of a topic, bytes of their payloads. ARGV: by, payload, ttl_ms, how many entries and bytes at most.
+
+A server that is short of memory may drop one of the keys without the other: the bytes are counted anew from one entry.
+"""
