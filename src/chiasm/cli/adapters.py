@@ -6,10 +6,11 @@ from urllib.parse import quote
 
 import typer
 
+from chiasm.cli.commands import Commands
 from chiasm.cli.options import AdminKey, Json, Server
 from chiasm.cli.printing import print_json
 
-adapters = typer.Typer(
+adapters = Commands(
     help="""List, load and unload LoRA adapters of a running server.
 
 Clients name an adapter as their model. The server must allow the adapter's folder (adapters.roots), and have an

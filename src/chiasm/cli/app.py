@@ -10,6 +10,7 @@ from chiasm.cli.adapters import adapters
 from chiasm.cli.advise import advise
 from chiasm.cli.ask import ask
 from chiasm.cli.bench.group import bench
+from chiasm.cli.commands import Commands
 from chiasm.cli.config import config
 from chiasm.cli.deploy import deploy
 from chiasm.cli.doctor import doctor
@@ -45,7 +46,7 @@ First steps:
   chiasm doctor                            what works here, how to fix the rest
 """
 
-app = typer.Typer(name="chiasm", help=_HELP, no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
+app = Commands(name="chiasm", help=_HELP, no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 app.command()(serve)
 app.command()(worker)
 app.command()(ask)

@@ -1,11 +1,10 @@
 """`chiasm config`: what is set, and by whom."""
 
-import typer
-
+from chiasm.cli.commands import Commands
 from chiasm.cli.options import ConfigFile, Json, Overrides, resolved
 from chiasm.cli.printing import print_json
 
-config = typer.Typer(help="Look at settings.", no_args_is_help=True)
+config = Commands(help="Look at settings.", no_args_is_help=True)
 
 
 @config.callback()

@@ -5,12 +5,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from chiasm.cli.commands import Commands
 from chiasm.cli.options import resolved
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-deploy = typer.Typer(
+deploy = Commands(
     help="Write manifests. Nothing is applied, and no cluster is asked. See docs/deploy.md.", no_args_is_help=True
 )
 

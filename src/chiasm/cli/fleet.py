@@ -6,10 +6,11 @@ from urllib.parse import quote
 
 import typer
 
+from chiasm.cli.commands import Commands
 from chiasm.cli.options import AdminKey, Json, Server
 from chiasm.cli.printing import print_json
 
-fleet = typer.Typer(
+fleet = Commands(
     help="""List the worker processes of a running server and replace them, one after the other.
 
 A worker that is replaced gets no more work, finishes what it has and ends; its successor joins when it has answered a

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
+from chiasm.cli.commands import Commands
 from chiasm.cli.options import Json
 from chiasm.cli.printing import print_json
 
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 File = Annotated[Path, typer.Option("--file", help="The keys file, as in gateway.keys_file.")]
 _UNITS_S = {"m": 60, "h": 3600, "d": 86_400}
 
-keys = typer.Typer(
+keys = Commands(
     help="Make, list and revoke API keys. A server with gateway.keys_file follows within a second, without a restart.",
     no_args_is_help=True,
 )

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from chiasm.cli.commands import Commands
 from chiasm.cli.media_verdict import verdict_lines
 from chiasm.cli.options import ConfigFile, Json, Overrides, resolved
 from chiasm.cli.printing import FAILURE, print_json
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from chiasm.media.video.report import SampledVideo
     from chiasm.settings import Settings
 
-media = typer.Typer(help="Look at pictures, videos and audio as the server would.", no_args_is_help=True)
+media = Commands(help="Look at pictures, videos and audio as the server would.", no_args_is_help=True)
 
 
 @media.command()

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from chiasm.cli.commands import Commands
 from chiasm.cli.options import ConfigFile, Json, Overrides, resolved
 from chiasm.cli.printing import FAILURE, print_json
 
@@ -11,7 +12,7 @@ if TYPE_CHECKING:
     from chiasm.launch.vllm.fit import Fit
     from chiasm.media.prepare.base import ImagePlan, ImagePreparer
 
-plan = typer.Typer(help="Work out beforehand what fits on a device.", no_args_is_help=True)
+plan = Commands(help="Work out beforehand what fits on a device.", no_args_is_help=True)
 _GIB = 2**30
 _LARGE_SIDE_PX = 16_384
 _STEP_TOKENS = 2048

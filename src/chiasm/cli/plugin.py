@@ -5,9 +5,10 @@ from typing import Annotated
 
 import typer
 
+from chiasm.cli.commands import Commands
 from chiasm.cli.options import Json
 
-plugin = typer.Typer(help="Write scorers of your own. See docs/guides/plugins.md.", no_args_is_help=True)
+plugin = Commands(help="Write scorers of your own. See docs/guides/plugins.md.", no_args_is_help=True)
 
 
 @plugin.command()

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from chiasm.cli.commands import Commands
 from chiasm.cli.files import check_folders, write_file
 from chiasm.cli.options import Json
 from chiasm.cli.printing import print_json
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from chiasm.advisor.receipts import Collected
     from chiasm.simulator.traffic import Traffic
 
-trace = typer.Typer(help="Traffic as it was, without its content: write it down, look at it.", no_args_is_help=True)
+trace = Commands(help="Traffic as it was, without its content: write it down, look at it.", no_args_is_help=True)
 
 
 @trace.command()

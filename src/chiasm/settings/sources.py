@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from chiasm.errors import InvalidSettingError, UnknownSettingError
+from chiasm.settings.finite import non_finite
 from chiasm.settings.sections import Settings
 
 ENVIRONMENT_PREFIX = "CHIASM_"
@@ -162,9 +163,11 @@ def _check_each(section: str, fields: dict[str, Any], sources: dict[str, str]) -
     """Convert field by field, so that the message names the setting and its source."""
     kinds = _section_fields(section)
     for field, value in fields.items():
+        name = f"{section}.{field}"
+        if (problem := non_finite(value, name)) is not None:
+            raise InvalidSettingError(f"{problem} ({sources[name]})")
         try:
             msgspec.convert(value, kinds[field].type)
         except msgspec.ValidationError as error:
-            name = f"{section}.{field}"
             shown = "***" if name in SECRET_FIELDS else repr(value)
             raise InvalidSettingError(f"{name} = {shown} ({sources[name]}): {error}") from error

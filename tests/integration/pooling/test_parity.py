@@ -47,11 +47,17 @@ def test_a_coarser_dtype_fails_a_fine_tolerance_and_says_where(classifier):
     assert "allowed 1e-07; most in items" in made.stdout
 
 
-@pytest.mark.parametrize("words", [("--tolerance", "nan"), ("--tolerance", "-1"), ("--threshold", "inf")])
-def test_what_everything_would_pass_is_refused(classifier, words):
-    made = run(classifier, *words)
+def test_a_tolerance_that_nothing_keeps_is_refused(classifier):
+    made = run(classifier, "--tolerance", "-1")
     assert made.exit_code != 0
     assert isinstance(made.exception, InvalidSettingError)
+
+
+@pytest.mark.parametrize("words", [("--tolerance", "nan"), ("--threshold", "inf")])
+def test_what_everything_would_pass_is_refused(classifier, words):
+    made = run(classifier, *words)
+    assert made.exit_code == 2
+    assert isinstance(made.exception, SystemExit)
 
 
 def test_a_tolerance_of_nothing_allows_nothing(classifier):

@@ -8,6 +8,7 @@ from msgspec import Meta
 
 from chiasm.bench.workload.arrivals import Pattern
 from chiasm.errors import InvalidSettingError
+from chiasm.settings.finite import decode_toml
 
 Cache = Literal["cold", "warm"]
 Positive = Annotated[float, Meta(gt=0)]
@@ -82,7 +83,7 @@ class GridSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 def read_grid(path: Path) -> GridSpec:
     """Read and check a grid file. Raises `InvalidSettingError`."""
     try:
-        spec = msgspec.toml.decode(path.read_bytes(), type=GridSpec)
+        spec = decode_toml(path.read_bytes(), GridSpec)
     except OSError as error:
         raise InvalidSettingError(f"'{path.name}' cannot be read: {error.strerror}") from error
     except (msgspec.DecodeError, UnicodeDecodeError) as error:

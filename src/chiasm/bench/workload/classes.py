@@ -8,6 +8,7 @@ import msgspec
 from msgspec import Meta
 
 from chiasm.errors import InvalidSettingError
+from chiasm.settings.finite import decode_toml
 
 Kind = Literal["chat", "completions", "embeddings", "rerank"]
 
@@ -76,7 +77,7 @@ def read_mix(path: Path) -> tuple[RequestClass, ...]:
         InvalidSettingError: The file cannot be read, or is no such file.
     """
     try:
-        classes = msgspec.toml.decode(path.read_bytes(), type=_Mix).classes
+        classes = decode_toml(path.read_bytes(), _Mix).classes
     except OSError as error:
         raise InvalidSettingError(f"'{path.name}' cannot be read: {error.strerror}") from error
     except (msgspec.DecodeError, UnicodeDecodeError) as error:

@@ -2,11 +2,11 @@
 
 from typing import Any
 
-import typer
 from typer.core import TyperGroup
 
 from chiasm.cli.bench.command import load
 from chiasm.cli.bench.grid import grid
+from chiasm.cli.commands import Commands
 
 _HELP = """Put load on servers and measure what comes of it.
 
@@ -31,6 +31,6 @@ class _LoadByDefault(TyperGroup):
         return super().parse_args(ctx, args)
 
 
-bench = typer.Typer(help=_HELP, no_args_is_help=True, cls=_LoadByDefault)
+bench = Commands(help=_HELP, no_args_is_help=True, cls=_LoadByDefault)
 bench.command()(load)
 bench.command()(grid)
