@@ -1,6 +1,7 @@
 """Results of decoder processes in shared memory: whatever ends a picture or a process, no memory stays behind."""
 
 import asyncio
+import errno
 import gc
 import signal
 from pathlib import Path
@@ -8,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from chiasm.errors import MediaDecodeError
+from chiasm.errors import EngineError, MediaDecodeError
 from chiasm.media import MediaSettings, PictureDecoder
 from chiasm.media.isolation import pool as pool_module
 from chiasm.media.isolation.blocks import BLOCK_BYTES, NUM_BLOCKS
@@ -163,18 +164,20 @@ async def test_a_process_that_did_not_get_its_memory_is_replaced(start, monkeypa
     assert (decoder.num_failed, decoder._decode.num_replaced) == (0, 1)
 
 
-def done(offset):
+def done(offset, dtype="|u1"):
     import msgspec
 
     from chiasm.media.isolation.wire import ArrayHead, Done
 
-    text = msgspec.msgpack.encode(Done(0.0, 0.0, 0.0, (ArrayHead("a", "|u1", (64,), offset),)))
+    text = msgspec.msgpack.encode(Done(0.0, 0.0, 0.0, (ArrayHead("a", dtype, (64,), offset),)))
     return len(text).to_bytes(4, "big") + text
 
 
-@pytest.mark.parametrize("offset", [1, BLOCK_BYTES, 2**40])
-async def test_places_outside_of_the_block_are_no_reply(start, monkeypatch, offset):
-    steps = [f"s.sendall({TAKEN!r})", f"s.sendall({done(offset)!r})", "s.recv(9999)", "s.recv(9999)"]
+@pytest.mark.parametrize(
+    "said", [(1,), (BLOCK_BYTES,), (2**40,), (0, "<b8"), (0, "|f1"), (None, "<u3"), (0, "|O8"), (0, "|u1\n")]
+)
+async def test_places_outside_of_the_block_and_unknown_types_are_no_reply(start, monkeypatch, said):
+    steps = [f"s.sendall({TAKEN!r})", f"s.sendall({done(*said)!r})", "s.recv(9999)", "s.recv(9999)"]
     monkeypatch.setattr(pool_module, "_PROGRAM", program(*steps))
     decoder = start()
     with pytest.raises(MediaDecodeError, match="gave no usable reply"):
@@ -182,13 +185,26 @@ async def test_places_outside_of_the_block_are_no_reply(start, monkeypatch, offs
     monkeypatch.undo()
 
 
-def test_a_process_that_cannot_be_started_leaves_no_descriptor(monkeypatch):
-    def scarce(*_):
-        raise OSError("too many open files")
+def scarce(*_):
+    raise OSError(errno.EMFILE, "Too many open files")
 
+
+def test_a_process_that_cannot_be_started_leaves_no_descriptor(monkeypatch):
     before = memory_of("fd")
     monkeypatch.setattr(pool_module, "_started", scarce)
-    with pytest.raises(OSError, match="too many"):
+    with pytest.raises(EngineError, match="cannot be started: Too many open files"):
         pool_module.DecoderProcess(MediaSettings(decoder="processes"))
     gc.collect()
     assert memory_of("fd") == before
+
+
+async def test_a_crash_is_what_is_said_when_no_other_process_can_be_started(start, monkeypatch):
+    decoder = start()
+    await prepared(decoder, Large())
+    with monkeypatch.context() as patched:
+        patched.setattr(pool_module, "_started", scarce)
+        with pytest.raises(MediaDecodeError, match="crashed"):
+            await decoder.prepare(ITEM, Killed(signal.SIGKILL))
+        with pytest.raises(EngineError, match="Too many open files"):
+            await decoder.prepare(ITEM, Large())
+    await prepared(decoder, Large())

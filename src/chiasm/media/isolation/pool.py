@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from typing import TypeVar
 
 import numpy as np
@@ -57,9 +57,16 @@ class DecoderProcess:
     """One process, started at once and in use by one thread at a time."""
 
     def __init__(self, settings: MediaSettings) -> None:
+        """Start it. Raises `EngineError` when the system has no memory, descriptor or process left for it."""
         self._settings = settings
         self._is_ready = False
         self._lent: int | None = None
+        try:
+            self._start()
+        except OSError as error:
+            raise _not_started(f"A decoder process cannot be started: {error.strerror or error}") from error
+
+    def _start(self) -> None:
         with closing(LentBlocks()) as self._blocks:
             ours, theirs = socket.socketpair()
             self._link = Link(ours)
@@ -274,7 +281,8 @@ class ProcessPool:
         with self._lock:
             self.num_replaced += 1
             if not self._is_closed:
-                self._idle.append(DecoderProcess(self._settings))
+                with suppress(EngineError):  # the next picture tries again, and says so
+                    self._idle.append(DecoderProcess(self._settings))
         if isinstance(error, TimeoutError):
             return MediaDecodeError(f"Decoding took longer than {self._settings.decode_timeout_s:g} s")
         if isinstance(error, EOFError | OSError) and status < 0:

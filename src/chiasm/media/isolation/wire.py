@@ -67,7 +67,7 @@ class ArrayHead(msgspec.Struct, frozen=True):
     """One array: at an offset in the lent block, or its bytes follow, after those of the arrays before it."""
 
     name: Annotated[str, Meta(max_length=64)]
-    dtype: Annotated[str, Meta(pattern=r"^[<|][buif][1-8]$")]
+    dtype: Annotated[str, Meta(pattern=r"^(\|[biu]1|<[iu][248]|<f[248])\Z")]
     shape: Annotated[tuple[Annotated[int, Meta(ge=0, le=2**40)], ...], Meta(max_length=8)]
     offset: Annotated[int, Meta(ge=0, le=2**40)] | None = None
 
