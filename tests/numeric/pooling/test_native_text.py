@@ -145,6 +145,7 @@ def test_a_closed_encoder_says_so():
     [
         ({"hidden_act": "relu"}, torch.float32, "activation relu"),
         ({"hidden_size": 20}, torch.float32, "heads of 5"),
+        ({"is_decoder": True}, torch.float32, "only those before them"),
         ({}, torch.bfloat16, "bfloat16"),
     ],
 )

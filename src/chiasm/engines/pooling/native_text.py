@@ -26,6 +26,8 @@ def text_problem(backbone: Any, dtype: torch.dtype) -> str | None:
         return "it was not built when Chiasm was installed"
     if config.model_type not in _MODEL_TYPES:
         return f"it has no code for {config.model_type}"
+    if getattr(config, "is_decoder", False):
+        return "it has no code for tokens that see only those before them"
     if config.hidden_act not in _ACTIVATIONS:
         return f"it has no code for the activation {config.hidden_act}"
     head_dim = config.hidden_size // config.num_attention_heads
