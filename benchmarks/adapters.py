@@ -23,7 +23,7 @@ from chiasm.protocol.generation import GenerateRequest, SamplingParams, TokenEve
 from chiasm.settings import AdapterSettings, EngineSettings, MediaSettings
 from chiasm.workers.local import LocalWorker
 
-RESULTS = Path(__file__).parent / "results"
+RESULTS = Path(__file__).parent / "results/operations"
 NUM_ADAPTERS = 16
 BATCH = 16
 COUNTS = (0, 1, 4, 16)
@@ -189,5 +189,6 @@ def main(argv: list[str]) -> None:
         setting = {key: getattr(args, key) for key in keys}
         result = {"machine": described, "settings": setting | sizes, "summary": summary, "rows": rows}
         path = RESULTS / f"{time.strftime('%Y-%m-%d')}-{args.name}.json"
+        path.parent.mkdir(exist_ok=True)
         path.write_text(json.dumps(result, indent=1) + "\n")
-        print(f"written: benchmarks/results/{path.name}")
+        print(f"written: benchmarks/results/operations/{path.name}")

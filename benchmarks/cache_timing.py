@@ -11,6 +11,7 @@ import asyncio
 import json
 import random
 import statistics
+import time
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from benchmarks import machine
 from benchmarks.gateway_tax import big_picture
 from benchmarks.tenants import TIMEOUT, Server, first_token_s, served, text_body
 
-RESULTS = Path(__file__).parent / "results"
+RESULTS = Path(__file__).parent / "results/operations"
 PROBES = ("fresh", "other", "own")
 _RESAMPLES = 2000
 
@@ -81,7 +82,7 @@ def main(argv: list[str]) -> None:
     parser.add_argument("--words", type=int, default=200)
     parser.add_argument("--scope", choices=("tenant", "shared"), default="tenant", help="gateway.cache_scope")
     parser.add_argument("--topology", default="local")
-    parser.add_argument("--output", default="")
+    parser.add_argument("--name", default="", help="end of the result file's name; none: nothing is written")
     options = parser.parse_args(argv)
     settings = [f"gateway.cache_scope={options.scope}", f"routing.topology={options.topology}"]
     with served(("spy", "victim"), "", settings) as server:
@@ -93,5 +94,8 @@ def main(argv: list[str]) -> None:
         "rounds": rounds,
     }
     print(json.dumps(result["told"], indent=1))
-    if options.output:
-        (RESULTS / options.output).write_text(json.dumps(result, indent=1) + "\n")
+    if options.name:
+        path = RESULTS / f"{time.strftime('%Y-%m-%d')}-{options.name}.json"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(json.dumps(result, indent=1) + "\n")
+        print(f"written: benchmarks/results/operations/{path.name}")

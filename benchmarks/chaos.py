@@ -33,7 +33,7 @@ from benchmarks.namespaces import Namespace, why_not
 from chiasm.faults.client import FINISHED, NO_ANSWER, Client
 from chiasm.faults.questions import Question, about
 
-RESULTS = Path(__file__).parent / "results"
+RESULTS = Path(__file__).parent / "results/operations"
 ROLES = ("encode", "prefill", "decode")
 NUM_OF_A_ROLE = 2
 NUM_GATEWAYS = 3
@@ -352,6 +352,7 @@ def main(argv: list[str]) -> None:
     wrong = complaints(result)
     print(json.dumps(result | {"wrong": wrong}, indent=1))
     path = RESULTS / f"{time.strftime('%Y-%m-%d')}-{args.name}.json"
+    path.parent.mkdir(exist_ok=True)
     path.write_text(json.dumps({"machine": described, "wrong": wrong} | result) + "\n")
-    print(f"written: benchmarks/results/{path.name}")
+    print(f"written: benchmarks/results/operations/{path.name}")
     raise SystemExit(1 if wrong else 0)

@@ -23,7 +23,7 @@ from benchmarks import machine
 from benchmarks.ratios import median_ratio
 from benchmarks.tenants import TIMEOUT, Server, arrivals_s, first_token_s, served, text_body
 
-RESULTS = Path(__file__).parent / "results"
+RESULTS = Path(__file__).parent / "results/operations"
 FLOOD = 10
 CONDITIONS = {"alone": 0, "at its limit": 1, "flood": FLOOD}
 SLACK = 1.1
@@ -108,11 +108,14 @@ def main(argv: list[str]) -> None:
     parser.add_argument("--tokens", type=int, default=16)
     parser.add_argument("--head-start-s", type=float, default=1.5, help="for the loud tenant's process to start")
     parser.add_argument("--unfair", action="store_true", help="one key and no limit, for comparison")
-    parser.add_argument("--output", default="")
+    parser.add_argument("--name", default="", help="end of the result file's name; none: nothing is written")
     options = parser.parse_args(argv)
     result = measure(options)
     p95 = result["ratios"]["flood / at its limit"]["p95_ms"]
     print(json.dumps(result["ratios"], indent=1))
     print(f"p95 of the flood is {p95['median']:.2f} times that at the limit; below {SLACK} is wanted")
-    if options.output:
-        (RESULTS / options.output).write_text(json.dumps(result, indent=1) + "\n")
+    if options.name:
+        path = RESULTS / f"{time.strftime('%Y-%m-%d')}-{options.name}.json"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(json.dumps(result, indent=1) + "\n")
+        print(f"written: benchmarks/results/operations/{path.name}")

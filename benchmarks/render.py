@@ -6,6 +6,7 @@ from typing import Any
 
 from benchmarks.epd import tables
 from benchmarks.load_pages import accuracy_table, agreement_table
+from benchmarks.render_operations import operations_section
 from benchmarks.render_pooling import pooling_section
 from benchmarks.verdicts import judged
 from chiasm.bench.grid.report.data import Report, read_report
@@ -53,6 +54,7 @@ FRONT_TARGETS = {
     **{(cell, "epd_proxy"): 5.0 for cell in ("text", "1 picture", "10 pictures", "event stream")},
 }
 UNITS = {"decode_tokens_per_s": "tok/s", "output_tokens_per_s": "tok/s", "speed_per_s": "ms"}
+APART = {"pooling": pooling_section, "operations": operations_section}
 INTRODUCTION = """\
 # Performance
 
@@ -264,10 +266,10 @@ def grid_section(report: Report, folder: str) -> str:
     return f"{markdown_of(report, 2, has_cells=False)}\n{where}"
 
 
-def page(results: list[dict[str, Any]], grids: dict[str, Report], pooling: list[dict[str, Any]]) -> str:
-    """The whole page."""
+def page(results: list[dict[str, Any]], grids: dict[str, Report], apart: dict[str, list[dict[str, Any]]]) -> str:
+    """The whole page; `apart` holds the results of each of the folders in `APART`."""
     sections = [grid_section(report, folder) for folder, report in grids.items()]
-    sections += [pooling_section(one, conditions(one["machine"])) for one in pooling]
+    sections += [APART[folder](one, conditions(one["machine"])) for folder in APART for one in apart[folder]]
     shown = [section(one) for one in results if "share_of_a_request" not in one]  # that is in docs/monitoring.md
     return "\n".join([INTRODUCTION, *shown, *sections])
 
@@ -283,7 +285,12 @@ def load_results(folder: Path = RESULTS) -> list[dict[str, Any]]:
     return [json.loads(path.read_text()) for _, path in sorted(newest.items())]
 
 
+def load_apart() -> dict[str, list[dict[str, Any]]]:
+    """The results of each folder that has sections of its own."""
+    return {folder: load_results(RESULTS / folder) for folder in APART}
+
+
 def main(_argv: list[str]) -> None:
     """Write the page."""
-    PAGE.write_text(page(load_results(), load_grids(), load_results(RESULTS / "pooling")))
+    PAGE.write_text(page(load_results(), load_grids(), load_apart()))
     print(f"written: docs/{PAGE.name}")

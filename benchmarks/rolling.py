@@ -29,7 +29,7 @@ from benchmarks.chaos import Fleet, Process, free_port, questions, redis, refere
 from chiasm.faults.client import FINISHED, Client
 from chiasm.faults.questions import Question
 
-RESULTS = Path(__file__).parent / "results"
+RESULTS = Path(__file__).parent / "results/operations"
 _ADMIN_KEY = "rolling-operator"
 _HEADERS = {"Authorization": f"Bearer {_ADMIN_KEY}"}
 _PATIENCE_S = 300.0
@@ -188,6 +188,7 @@ def main(argv: list[str]) -> None:
     print(json.dumps(result, indent=1))
     if args.name:
         path = RESULTS / f"{time.strftime('%Y-%m-%d')}-{args.name}.json"
+        path.parent.mkdir(exist_ok=True)
         path.write_text(json.dumps({"machine": described} | result) + "\n")
-        print(f"written: benchmarks/results/{path.name}")
+        print(f"written: benchmarks/results/operations/{path.name}")
     raise SystemExit(1 if result["failed"] else 0)

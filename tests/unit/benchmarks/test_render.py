@@ -62,9 +62,7 @@ def test_only_the_newest_file_of_a_name_counts(tmp_path):
 
 
 def test_the_page_is_what_the_results_say():
-    assert render.PAGE.read_text() == render.page(
-        render.load_results(), render.load_grids(), render.load_results(render.RESULTS / "pooling")
-    )
+    assert render.PAGE.read_text() == render.page(render.load_results(), render.load_grids(), render.load_apart())
 
 
 def test_fronts_are_shown_with_their_targets():
@@ -84,7 +82,7 @@ def test_a_grid_is_shown_without_the_table_of_all_its_cells(tmp_path):
     folder = tmp_path / "grids" / "2026-01-01-two-workers"
     folder.mkdir(parents=True)
     write_report(folder, make_report(GRID, journal, describe_machine(), "chiasm bench grid"))
-    shown = render.page([], render.load_grids(tmp_path / "grids"), [])
+    shown = render.page([], render.load_grids(tmp_path / "grids"), dict.fromkeys(render.APART, ()))
     assert "| auto | TTFT | 1 | 0 | 0 | 0 |" in shown
     assert "`benchmarks/results/grids/2026-01-01-two-workers`" in shown
     assert "All cells, mean ms" not in shown
