@@ -53,8 +53,8 @@ def adapters_section(result: Result, conditions: str) -> str:
     lines = [
         f"## LoRA adapters in a batch\n\n{conditions}",
         f"{setting['model']}, rank {setting['rank']}, targets {setting['targets']}, {setting['threads']} threads, "
-        f"batches of 16 requests; against the base (0 adapters), and `evicted` (room for {setting['slots']} of 16) against "
-        f"`resident`. Published for others: 0.82 to 0.91 of the base's speed.\n",
+        f"batches of 16 requests; against the base (0 adapters), and `evicted` (room for {setting['slots']} of 16) "
+        f"against `resident`. Published for others: 0.82 to 0.91 of the base's speed.\n",
         "| batch | tokens/s | of the base's speed | CPU time a token | loads |",
         "|---|---:|---|---|---:|",
     ]
@@ -73,7 +73,8 @@ def chaos_section(result: Result, conditions: str) -> str:
     lines = [
         f"## Three gateways in which something fails all the time\n\n{conditions}",
         f"{result['requests']:,} requests, {result['ended']:,} ended ({outcomes}); {result['wrong_answers']} wrong "
-        f"answers; {result['availability']:.2%} were answered. Verdict: {'; '.join(result['wrong']) or 'as it must be'}.\n",
+        f"answers; {result['availability']:.2%} were answered. Verdict: "
+        f"{'; '.join(result['wrong']) or 'as it must be'}.\n",
         "| after | seconds until requests were answered again |",
         "|---|---:|",
     ]
