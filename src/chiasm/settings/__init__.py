@@ -5,10 +5,10 @@ A room's constructor takes its own section, never the whole `Settings`. Environm
 
 from chiasm.settings.adapters import AdapterSettings
 from chiasm.settings.cluster import ClusterSettings
+from chiasm.settings.media import MediaSettings
 from chiasm.settings.sections import (
     EngineSettings,
     GatewaySettings,
-    MediaSettings,
     ObservabilitySettings,
     PoolingSettings,
     RoutingSettings,

@@ -18,7 +18,9 @@ from chiasm.settings.finite import non_finite
 from chiasm.settings.sections import Settings
 
 ENVIRONMENT_PREFIX = "CHIASM_"
-SECRET_FIELDS = frozenset({"gateway.api_keys", "gateway.admin_keys", "gateway.store_password", "routing.worker_token"})
+SECRET_FIELDS = frozenset(
+    {"gateway.api_keys", "gateway.admin_keys", "gateway.store_password", "media.proxy", "routing.worker_token"}
+)
 
 
 class ResolvedSettings(msgspec.Struct, frozen=True):

@@ -7,12 +7,21 @@ from collections.abc import Callable, Mapping
 
 import msgspec
 import yarl
-from aiohttp import ClientError, ClientResponse, ClientSession, ClientTimeout, DummyCookieJar, TCPConnector
+from aiohttp import (
+    ClientError,
+    ClientResponse,
+    ClientSession,
+    ClientTimeout,
+    DummyCookieJar,
+    TCPConnector,
+    ThreadedResolver,
+)
 
 from chiasm import __version__
 from chiasm.errors import MediaFetchError, MediaRefusedError, MediaTooLargeError
 from chiasm.media.fetch.cache import LOOKUPS, Download, FetchCache, Kept
 from chiasm.media.fetch.policy import HttpUrl, UrlPolicy
+from chiasm.media.fetch.proxy import Proxy
 from chiasm.media.fetch.resolver import CheckedResolver, Lookup, system_lookup
 from chiasm.settings import MediaSettings
 
@@ -48,7 +57,8 @@ class HttpFetcher:
     """Fetches what `UrlPolicy` allowed. Belongs to one event loop; `aclose` when done.
 
     Proxies of the environment and cookies are not used. Redirects are followed here and not by the HTTP library, so
-    that every hop passes the policy and goes to an address that was checked.
+    that every hop passes the policy and goes to an address that was checked. Through the settings' proxy, every hop's
+    addresses are checked all the same, and what is dialled is the proxy's affair.
     """
 
     def __init__(self, settings: MediaSettings, policy: UrlPolicy, lookup: Lookup = system_lookup) -> None:
@@ -56,6 +66,7 @@ class HttpFetcher:
         self._policy = policy
         self._resolver = CheckedResolver(policy.is_private_allowed, lookup)
         self._cache = None if settings.fetch_cache == "off" else FetchCache(settings)
+        self._proxy = Proxy(settings.proxy) if settings.proxy else None
         self._session: ClientSession | None = None
 
     async def fetch(self, url: HttpUrl, watch: Watch, tenant: str = "") -> Download:
@@ -81,7 +92,9 @@ class HttpFetcher:
             raise MediaFetchError(f"{url.origin} did not deliver within {limit_s:.3g} s") from None
         except (ClientError, OSError) as error:
             # One text for refused, reset, unknown host, bad TLS and bad HTTP: it must not tell what listens where.
-            raise MediaFetchError(f"{url.origin} gave no usable answer") from error
+            if self._proxy is None:
+                raise MediaFetchError(f"{url.origin} gave no usable answer") from error
+            raise self._proxy.failure(error, url.origin) from None  # whose causes hold its credentials
 
     @property
     def kept_bytes(self) -> int:
@@ -165,7 +178,13 @@ class HttpFetcher:
             self._session = self._new_session()
         target = yarl.URL(hop.url.origin + hop.url.target, encoded=True)  # encoded: signatures cover the exact text
         try:
-            return await self._session.get(target, allow_redirects=False, headers=headers)
+            if self._proxy is None:
+                return await self._session.get(target, allow_redirects=False, headers=headers)
+            await self._resolver.resolve(hop.url.host, hop.url.port)
+            more, tunnel = self._proxy.headers(hop.url.scheme)
+            return await self._session.get(
+                target, allow_redirects=False, headers=headers | more, proxy=self._proxy.url, proxy_headers=tunnel
+            )
         except MediaRefusedError:  # by the resolver, which names the host
             if hop.num_redirects:
                 raise hop.forbidden() from None
@@ -195,6 +214,8 @@ class HttpFetcher:
         return _Hop(hop.asked, target, hop.num_redirects + 1)
 
     def _check_head(self, hop: _Hop, response: ClientResponse) -> None:
+        if self._proxy is not None and hop.url.scheme == "http":
+            self._proxy.check(response.status, hop.asked.origin)
         if response.status != 200:
             raise MediaFetchError(f"{hop.name} answered with status {response.status}")
         if response.headers.get("Content-Encoding", "identity").strip().lower() not in ("", "identity"):
@@ -223,7 +244,7 @@ class HttpFetcher:
 
     def _new_session(self) -> ClientSession:
         connector = TCPConnector(
-            resolver=self._resolver,
+            resolver=self._resolver if self._proxy is None else ThreadedResolver(),  # which then finds the proxy alone
             use_dns_cache=False,
             limit=self._settings.max_fetches,
             limit_per_host=self._settings.max_fetches_per_host,
