@@ -9,7 +9,7 @@ COMMANDS = {
     "ec_transfer": "handing an embedding to another process",
     "engine": "embedded engine against transformers and vLLM",
     "engine_floor": "where a decode step's time goes, against the memory's speed",
-    "topologies": "text beside pictures, repeated pictures, forwarding and stages; the grid is `chiasm bench grid`",
+    "topologies": "text beside pictures, answers under load, repeats, forwarding; the grid is `chiasm bench grid`",
     "gateway_alone": "the gateway beside other fronts, before a worker that answers at once",
     "gateway_tax": "what HTTP adds to the engine",
     "media": "decoding and preparing pictures against Pillow with transformers, and OpenCV",

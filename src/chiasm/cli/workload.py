@@ -116,7 +116,9 @@ class Described:
             return Traffic(classes=self._classes(), rate_per_s=self.rate, num_requests=self.requests, seed=self.seed)
         try:
             return msgspec.json.decode(self.traffic_file.read_bytes(), type=Traffic)
-        except (OSError, msgspec.MsgspecError) as error:
+        except OSError as error:
+            raise InvalidSettingError(f"'{self.traffic_file.name}' cannot be read: {error.strerror}") from error
+        except msgspec.MsgspecError as error:
             raise InvalidSettingError(f"{self.traffic_file.name} does not describe traffic: {error}") from error
 
     def _classes(self) -> "tuple[RequestClass, ...]":

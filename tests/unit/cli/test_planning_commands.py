@@ -105,7 +105,11 @@ def test_advise_takes_goodput_as_its_aim_where_a_demand_is_given(costs):
 
 @pytest.mark.parametrize(
     ("extra", "what"),
-    [(["--fleet", "ring:3"], "no fleet"), (["--traffic", "missing.json"], "does not describe traffic")],
+    [
+        (["--fleet", "ring:3"], "no fleet"),
+        (["--traffic", "missing.json"], "'missing.json' cannot be read: No such file"),
+        (["--traffic", __file__], "does not describe traffic"),
+    ],
 )
 def test_what_makes_no_sense_is_refused_in_a_line(costs, extra, what):
     with pytest.raises(InvalidSettingError, match=what):
