@@ -17,14 +17,16 @@ from chiasm.settings import MediaSettings
 class _Share(msgspec.Struct):
     num_bytes: int = 0
     num_pixels: int = 0
+    num_tiles: int = 0
     num_tokens: int = 0
 
 
 class RequestBudget:
-    """Sums of one request. Bytes and pixels of a reference that stands twice count once, its visual tokens twice.
+    """Sums of one request.
 
-    `repeats[i]` says how often the i-th distinct reference stands in the request. With no preparer, tokens are not
-    counted. Belongs to one event loop.
+    Bytes, pixels and tiles of a reference that stands twice count once, its visual tokens twice. `repeats[i]` says how
+    often the i-th distinct reference stands in the request. With no preparer, tiles and tokens are not counted. Belongs
+    to one event loop.
     """
 
     def __init__(self, settings: MediaSettings, preparer: ImagePreparer | None, repeats: Sequence[int]) -> None:
@@ -53,6 +55,8 @@ class RequestBudget:
         share.num_pixels = header.width * header.height
         if self._preparer is not None:
             plan = self._preparer.plan(header.width, header.height)
+            self._check_tiles(plan.num_tiles)
+            share.num_tiles = plan.num_tiles
             share.num_tokens = plan.num_embeddings * self._repeats[position]
         self._check_pictures()
 
@@ -72,12 +76,26 @@ class RequestBudget:
         """Let a reference count no more: it is not used, and harms no other."""
         self._shares[position] = _Share()
 
+    def _check_tiles(self, num_tiles: int) -> None:
+        limit = self._settings.max_item_tiles
+        if num_tiles > limit:
+            raise MediaTooLargeError(
+                f"The model cuts this picture into {num_tiles} tiles; the limit is {limit}",
+                hint="The operator can raise media.max_item_tiles",
+            )
+
     def _check_pictures(self) -> None:
         pixels, max_pixels = sum(share.num_pixels for share in self._shares), self._settings.max_request_pixels
         if pixels > max_pixels:
             raise MediaTooLargeError(
                 f"The media of the request have {pixels} pixels together; the limit is {max_pixels}",
                 hint="Send fewer or smaller pictures, or fewer frames",
+            )
+        tiles, max_tiles = sum(share.num_tiles for share in self._shares), self._settings.max_request_tiles
+        if tiles > max_tiles:
+            raise MediaTooLargeError(
+                f"The model cuts the pictures of the request into {tiles} tiles together; the limit is {max_tiles}",
+                hint="Send fewer pictures",
             )
         tokens, max_tokens = sum(share.num_tokens for share in self._shares), self._settings.max_visual_tokens
         if tokens > max_tokens:

@@ -110,6 +110,7 @@ def _picture(item: MediaItem, data: bytes, preparer: ImagePreparer | None) -> Pi
         is_animated=item.is_animated,
         num_bytes=len(data),
         identity=item.identity,
+        num_tiles=None if plan is None else plan.num_tiles,
         num_visual_tokens=None if plan is None else plan.num_embeddings,
         num_prompt_tokens=None if plan is None else plan.num_prompt_tokens,
     )

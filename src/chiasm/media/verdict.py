@@ -27,7 +27,7 @@ class PictureFacts(msgspec.Struct, frozen=True, kw_only=True):
     """What is known of a picture. `width` and `height` are after EXIF rotation.
 
     `mode` is Pillow's name for the stored pixels. `mode` and `decode_s` are None when decoding failed, the counts of
-    tokens without a model.
+    tiles and tokens without a model.
     """
 
     format: str
@@ -37,6 +37,7 @@ class PictureFacts(msgspec.Struct, frozen=True, kw_only=True):
     is_animated: bool
     num_bytes: int
     identity: str
+    num_tiles: int | None = None
     num_visual_tokens: int | None = None
     num_prompt_tokens: int | None = None
     mode: str | None = None
@@ -49,6 +50,8 @@ class PictureFacts(msgspec.Struct, frozen=True, kw_only=True):
             Limit("media.max_item_pixels", settings.max_item_pixels, self.width * self.height),
             Limit("media.max_aspect_ratio", settings.max_aspect_ratio, _ratio(self.width, self.height)),
         ]
+        if self.num_tiles:
+            found.append(Limit("media.max_item_tiles", settings.max_item_tiles, self.num_tiles))
         return found + _token_limit(self.num_visual_tokens, settings)
 
 

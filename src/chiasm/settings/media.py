@@ -62,6 +62,10 @@ class MediaSettings(Section, frozen=True, kw_only=True):
     max_audio_channels: Annotated[int, Meta(ge=1, le=64, description="Channels of a piece of audio.")] = 8
     max_aspect_ratio: Annotated[float, Meta(ge=1, description="Longer side over shorter side.")] = 200.0
     max_visual_tokens: Annotated[int, Meta(ge=1, description="Visual tokens of all items of a request.")] = 16_384
+    max_item_tiles: Annotated[
+        int, Meta(ge=1, description="Tiles that a model cuts one picture into, the overview not counted.")
+    ] = 144
+    max_request_tiles: Annotated[int, Meta(ge=1, description="Tiles of all pictures of a request.")] = 576
     background: Annotated[
         tuple[int, int, int], Meta(description="RGB colour that transparent pixels are composited on.")
     ] = (255, 255, 255)

@@ -1,8 +1,11 @@
+import math
+
 import pytest
 
 from chiasm.errors import MediaRefusedError, MediaTooLargeError, UnsupportedMediaError
 from chiasm.media.budget import EarlyLook, RequestBudget
 from chiasm.media.picture.header import Header
+from chiasm.media.prepare.base import ImagePlan
 from chiasm.settings import MediaSettings
 from tests.unit.media.pictures import animation, encode, gradient, png
 
@@ -46,6 +49,33 @@ def test_without_a_preparer_tokens_are_not_limited():
     RequestBudget(MediaSettings(max_visual_tokens=1), None, [1]).take_picture(0, header(100, 100))
 
 
+class TilesOfTen:
+    """Cuts pictures into squares of ten pixels, of one token each."""
+
+    def plan(self, width, height):
+        tiles = max(height // 10, 1), max(width // 10, 1)
+        size = {"width": width, "height": height, "resized": (width, height)}
+        return ImagePlan(num_embeddings=math.prod(tiles), num_prompt_tokens=math.prod(tiles), tiles=tiles, **size)
+
+
+def test_tiles_of_one_picture():
+    budget = RequestBudget(MediaSettings(max_item_tiles=6), TilesOfTen(), [1])
+    budget.take_picture(0, header(30, 20))
+    with pytest.raises(MediaTooLargeError, match="this picture into 8 tiles; the limit is 6"):
+        budget.take_picture(0, header(40, 20))
+
+
+def test_tiles_count_once_per_reference_and_not_of_pictures_that_are_not_cut():
+    budget = RequestBudget(MediaSettings(max_request_tiles=10), TilesOfTen(), [5, 1, 1])
+    budget.take_picture(0, header(30, 20))
+    budget.take_picture(1, header(10, 10))
+    budget.take_picture(2, header(20, 20))
+    with pytest.raises(MediaTooLargeError, match="into 12 tiles together; the limit is 10"):
+        budget.take_picture(1, header(20, 10))
+    budget.give_back(2)
+    budget.take_picture(1, header(20, 10))
+
+
 class TestEarlyLook:
     def look(self, settings, preparer=None):
         return EarlyLook(RequestBudget(settings, preparer, [1]), 0)
@@ -58,6 +88,11 @@ class TestEarlyLook:
         prefix = bytearray(encode(gradient(400, 300), "jpeg")[:1024])
         with pytest.raises(MediaTooLargeError, match="120000 visual tokens"):
             self.look(MediaSettings(), preparer)(prefix)
+
+    def test_tiles_are_known_before_the_last_byte(self):
+        prefix = bytearray(encode(gradient(400, 300), "jpeg")[:1024])
+        with pytest.raises(MediaTooLargeError, match="1200 tiles"):
+            self.look(MediaSettings(), TilesOfTen())(prefix)
 
     def test_an_error_page_is_refused_at_once(self):
         with pytest.raises(UnsupportedMediaError, match="HTML"):

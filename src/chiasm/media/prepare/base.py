@@ -1,5 +1,6 @@
 """What preparers promise. One file per image processor; `registry.py` picks by the model's configuration."""
 
+import math
 from collections.abc import Iterable
 from typing import Any, Protocol
 
@@ -44,6 +45,12 @@ class ImagePlan(msgspec.Struct, frozen=True, kw_only=True):
     kind: MediaKind = "image"
     second_per_grid_s: float | None = None
     grid_times_s: tuple[float, ...] = ()
+
+    @property
+    def num_tiles(self) -> int:
+        """How many tiles the picture is cut into, the overview not counted; 0 when it is not split."""
+        num_tiles = math.prod(self.tiles)
+        return num_tiles if num_tiles > 1 else 0
 
 
 class PreparedImage(msgspec.Struct, frozen=True):

@@ -91,6 +91,7 @@ class TestIdefics3:
         processor = {"size": {"longest_edge": 1456}, "max_image_size": {"longest_edge": 364}}
         plan = Idefics3Preparer(tokenizer(tmp_path), processor, model, None).plan(*size)
         assert plan.tiles == tiles
+        assert plan.num_tiles == tiles[0] * tiles[1]
         # 364 // 32 = 11 patches a side, a quarter of 121 of them are embeddings; a border and a name make 32
         assert plan.num_embeddings == (tiles[0] * tiles[1] + 1) * 30
         assert plan.num_prompt_tokens == tokens
@@ -110,7 +111,7 @@ class TestIdefics3:
             None,
         )
         plan = preparer.plan(1000, 10)
-        assert plan.tiles == (1, 1)
+        assert (plan.tiles, plan.num_tiles) == ((1, 1), 0)
         assert plan.num_prompt_tokens == plan.num_embeddings + 3
 
     def test_missing_tile_tokens_are_named(self, tmp_path):
