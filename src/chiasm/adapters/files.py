@@ -80,6 +80,16 @@ def preloaded(settings: AdapterSettings) -> list[tuple[str, str]]:
     return [(name, str(Path(folder).expanduser().absolute())) for name, _, folder in pairs]
 
 
+def check_preloaded(settings: AdapterSettings) -> None:
+    """Look whether the adapters that are there from the start have a config that can be read. Raises `AdapterError`."""
+    for name, directory in preloaded(settings):
+        root, folder = allowed_folder(directory, settings)
+        try:
+            _read(folder / CONFIG_NAME, root, _MAX_CONFIG_BYTES)
+        except AdapterError as error:
+            raise AdapterError(f"Adapter '{name}': {error.message}", hint=error.hint) from error
+
+
 def _roots(settings: AdapterSettings) -> Sequence[str]:
     """The folders that the operator named one by one are allowed, too."""
     return (*settings.roots, *(folder for _, folder in preloaded(settings)))

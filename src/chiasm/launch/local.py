@@ -19,6 +19,7 @@ from chiasm.launch.engine import Progress, start_worker
 from chiasm.launch.linking import linked
 from chiasm.launch.memory import settle
 from chiasm.launch.pooling import PoolingInProcess, wants_pooling
+from chiasm.launch.preflight import check_backend, check_gateway
 from chiasm.launch.server import address_of, bind, serve_app
 from chiasm.launch.succession.handover import Handover, Inheritance, own_command
 from chiasm.launch.succession.keeper import become_keeper
@@ -64,7 +65,13 @@ class InProcess:
 
 
 def start_backend(settings: Settings, progress: Progress) -> Backend:
-    """Start what the topology says. Raises `MissingExtraError`, `InvalidSettingError` or `EngineStartError`."""
+    """Start what the topology says.
+
+    Raises:
+        MissingExtraError, InvalidSettingError, EngineStartError: It cannot be started.
+        AdapterError: An adapter that is to be there from the start is not.
+    """
+    check_backend(settings)
     if settings.engine.kind == "vllm":
         from chiasm.launch.fleet import WorkerFleet
         from chiasm.launch.vllm.crew import VllmCrew
@@ -104,10 +111,11 @@ class LocalServer:
         `start` makes what is behind the gateway; `listener` is what to listen on, where it is bound already.
 
         Raises:
-            InvalidSettingError: The address cannot be listened on.
+            InvalidSettingError: The address cannot be listened on, or a file of the gateway's cannot be used.
             MissingExtraError: The embedded engine's packages are not installed.
             EngineStartError: The model cannot be served.
         """
+        check_gateway(settings.gateway)
         self._settings = settings
         self._traces = _exporter(settings.observability)
         self.gateway: Gateway | None = None

@@ -17,6 +17,7 @@ from chiasm.launch.cluster.placement import assignment_of, cluster_specs, gatewa
 from chiasm.launch.cluster.scaling import Scaling, can_scale
 from chiasm.launch.engine import Progress
 from chiasm.launch.model import served_name
+from chiasm.launch.preflight import check_gateway
 from chiasm.launch.processes.messages import Listed, Roster
 from chiasm.launch.processes.specs import WorkerSpec
 from chiasm.launch.processes.supervisor import Supervisor
@@ -204,6 +205,7 @@ def serve_on_cluster(settings: Settings, progress: Progress, on_ready: Callable[
         MissingExtraError: Ray is not installed.
         EngineStartError: No cluster, no room, or a process that did not start.
     """
+    check_gateway(settings.gateway)
     specs = cluster_specs(settings)
     rooms = [room_of(spec, settings.cluster).cpus for spec in (*specs, *gateway_specs(settings))]
     num_more = max(0, settings.cluster.max_encoders - settings.routing.encoders)

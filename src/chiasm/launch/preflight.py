@@ -1,0 +1,28 @@
+"""What can be known to be wrong before a model is loaded: nobody waits a minute for a typing error in a file's name."""
+
+from chiasm.adapters.files import check_preloaded
+from chiasm.errors import InvalidSettingError
+from chiasm.settings import GatewaySettings, Settings
+from chiasm.tenancy.audit import AuditLog
+from chiasm.tenancy.tenants import Tenants
+
+
+def check_gateway(settings: GatewaySettings) -> None:
+    """Read the keys file and open the audit file. Raises `InvalidSettingError`."""
+    Tenants(settings)
+    AuditLog(settings.audit_file).close()
+
+
+def check_backend(settings: Settings) -> None:
+    """Look whether listed adapters are there, and whether somebody reads the workers' file.
+
+    Raises:
+        InvalidSettingError: The file is for vLLM, and another engine was asked for.
+        AdapterError: A folder cannot be read.
+    """
+    if settings.vllm.workers_file and settings.engine.kind != "vllm":
+        raise InvalidSettingError(
+            f"Workers of a file are servers of vLLM, and the engine is {settings.engine.kind}",
+            hint="Add --engine vllm, or give --workers a number",
+        )
+    check_preloaded(settings.adapters)
