@@ -1,6 +1,5 @@
 """One real server for all end-to-end tests: the packaged model, real HTTP, real pictures."""
 
-import openai
 import pytest
 
 from chiasm.launch.local import background_server
@@ -20,5 +19,6 @@ def served():
 @pytest.fixture
 def client(served):
     """The official client, unmodified."""
+    openai = pytest.importorskip("openai")
     with openai.OpenAI(base_url=f"{served.address}/v1", api_key="none", max_retries=0, timeout=120) as made:
         yield made

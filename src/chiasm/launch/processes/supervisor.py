@@ -99,6 +99,7 @@ class Supervisor:
         backoff_s = self._restart_backoff_s
         while not self._is_stopping:
             process = self._processes[spec.name]
+            logger.info("Worker %s runs in process %d", spec.name, process.pid)
             try:
                 await on_up(spec.name, process.address)
             except ChiasmError as error:
