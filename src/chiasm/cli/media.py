@@ -9,11 +9,12 @@ import typer
 from chiasm.cli.commands import Commands
 from chiasm.cli.media_verdict import verdict_lines
 from chiasm.cli.options import ConfigFile, Json, Overrides, resolved
-from chiasm.cli.printing import FAILURE, print_json
+from chiasm.cli.printing import FAILURE, LoadingLine, print_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from chiasm.launch.parity_fast import ScoreMovement
     from chiasm.media.parity import PreparationParity
     from chiasm.media.prepare.base import ImagePreparer
     from chiasm.media.verdict import MediaVerdict
@@ -83,7 +84,8 @@ def parity(
         typer.Option(exists=True, file_okay=False, help="Model directory; default: the packaged tiny model."),
     ] = None,
     ask: Annotated[
-        str, typer.Option(metavar="QUESTION", help="Also ask the model this about each picture, prepared both ways.")
+        str,
+        typer.Option(metavar="TEXT", help="Ask the model this about each picture, or score them for it, both ways."),
     ] = "",
     config_file: ConfigFile = None,
     overrides: Overrides = None,
@@ -91,20 +93,27 @@ def parity(
 ) -> None:
     """Measure what `media.preparation = "fast"` would change: pixels, time and, with --ask, answers.
 
+    Of a model that embeds or scores pictures: its embeddings and scores.
+
     A peak signal-to-noise ratio of 40 dB is about what JPEG itself loses at good quality. Try:
 
       chiasm media parity photos/*.jpg --model ./Qwen2.5-VL-3B-Instruct --ask "What is written here?"
     """
     from chiasm.launch.model import model_directory
+    from chiasm.launch.parity_fast import score_movements
     from chiasm.media.parity import preparation_parity
+    from chiasm.pooling.model_files import is_pooling_directory
 
     settings = resolved(config_file, overrides).settings
     directory = model or model_directory("")
     preparer = _preparer(directory)
     rows = [preparation_parity(str(file), file.read_bytes(), preparer, settings.media) for file in files]
-    answers = _answers(directory, files, ask, settings) if ask else []
+    pools = is_pooling_directory(directory)
+    with LoadingLine() as progress:
+        scores = score_movements(directory, files, ask, settings, progress) if pools else []
+    answers = _answers(directory, files, ask, settings) if ask and not pools else []
     if json:
-        print_json({"pictures": rows, "answers": answers})
+        print_json({"pictures": rows, "answers": answers, "scores": scores})
         return
     for row in rows:
         typer.echo(_parity_line(row))
@@ -112,6 +121,8 @@ def parity(
         typer.echo(f"{file}: {'the same answer' if exact == fast else 'another answer'}")
         if exact != fast:
             typer.echo(f"  exact: {exact}\n  fast:  {fast}")
+    for one in scores:
+        typer.echo(_movement_line(one))
 
 
 @media.command()
@@ -188,6 +199,14 @@ def _parity_line(row: "PreparationParity") -> str:
     gain = f"{row.exact_cpu_s * 1e3:.1f} -> {row.fast_cpu_s * 1e3:.1f} ms CPU"
     size = f"{row.width}x{row.height} to {row.resized[0]}x{row.resized[1]}"
     return f"{row.file}: {row.format} {size}: {error}; {gain}"
+
+
+def _movement_line(row: "ScoreMovement") -> str:
+    parts = [] if row.cosine is None else [f"cosine of the two embeddings {row.cosine:.6f}"]
+    if row.exact_score is not None and row.fast_score is not None:
+        moved = row.fast_score - row.exact_score
+        parts.append(f"score {row.exact_score:.6f} -> {row.fast_score:.6f}, by {moved:+.2g}")
+    return f"{row.file}: {'; '.join(parts)}"
 
 
 def _preparer(model: Path) -> "ImagePreparer":

@@ -51,6 +51,23 @@ def test_one_endpoint_is_held_against_its_targets(what, throughput, p50, said):
     assert text.count("target 0.3") == 1
 
 
+def test_the_fast_way_has_a_row_of_its_own_with_what_it_moves():
+    figures = {"calls_per_s": 2.0, "p50_s": 0.4, "p95_s": 0.5}
+    entry = {
+        "medians": {"single endpoint": figures, "single endpoint, fast": figures, "two hops": figures},
+        "throughput": ratio(3.6),
+        "p50": ratio(0.35),
+        "fast": {"throughput": ratio(4.5), "p50": ratio(0.25), "largest_difference": 7e-5},
+    }
+    result = {"what": "pictures", "items_a_call": 4, "threads": 2, "summary": {"16 callers": entry}}
+    text = pooling_section(result, "conditions\n")
+    exact, fast = (line for line in text.splitlines() if line.startswith("| 16 callers"))
+    assert "target 4 **missed**" in exact
+    assert "target 4 met" in fast
+    assert "target 0.3 met" in fast
+    assert "at most 7e-05 from the two hops'" in text
+
+
 def test_a_soak_says_what_came_of_all_requests_and_what_stays():
     result = {
         "command": {"model": "pictures", "clients": 16},

@@ -19,6 +19,7 @@ from chiasm.engines.pooling.tokens import InputTokenizer
 from chiasm.errors import ChiasmError, EngineStartError, OverloadedError, UnsupportedFeatureError
 from chiasm.media.decoding import PictureDecoder
 from chiasm.media.prepare.base import ImagePreparer
+from chiasm.media.prepare.reduced import ReducedPreparer
 from chiasm.media.prepare.registry import preparer_for
 from chiasm.observability.memory import WorkerMemory
 from chiasm.observability.receipt import StageClock
@@ -75,7 +76,7 @@ class LocalPoolingWorker:
         progress("Reading the tokenizer", 0.2)
         template = pair_template(settings) if model.shape == "yes_no" else None
         tokenizer = InputTokenizer(directory, model, max_tokens=model.max_tokens, template=template)
-        preparer = picture_preparer(directory) if model.takes_images else None
+        preparer = picture_preparer(directory, is_fast=media.preparation == "fast") if model.takes_images else None
         progress("Loading the weights", 0.3)
         threads = engine.threads or torch.get_num_threads()
         runner = PoolingRunner(
@@ -266,7 +267,7 @@ class LocalPoolingWorker:
             )
 
 
-def picture_preparer(directory: Path) -> ImagePreparer:
+def picture_preparer(directory: Path, *, is_fast: bool = False) -> ImagePreparer:
     """Read how the model's pictures are prepared. Raises `UnsupportedModelError` or `EngineStartError`."""
     preparer = preparer_for(directory)
     if preparer is None:
@@ -274,7 +275,7 @@ def picture_preparer(directory: Path) -> ImagePreparer:
             f"{directory.name} does not say how its pictures are prepared",
             hint="Save the model with its image processor: preprocessor_config.json is missing",
         )
-    return preparer
+    return ReducedPreparer(preparer) if is_fast else preparer
 
 
 def _settle(ended: "asyncio.Future[None]", error: ChiasmError | None) -> None:
