@@ -76,6 +76,7 @@ class GatewayMetrics:
             "media_seconds", "Time of one medium in a stage, by format and size.", ["stage", "format", "size"]
         )
         self._items = self._counter("media_items", "Media items of requests.")
+        self._prompt_items = self._counter("prompt_media_items", "Of these, those of prompts that were computed.")
         self._prompt_tokens = self._counter("prompt_tokens", "Prompt tokens of finished requests.")
         self._visual_tokens = self._counter("visual_tokens", "Of the prompt tokens, those of pictures.")
         self._cached_tokens = self._counter("cached_tokens", "Of the prompt tokens, those found in the prefix cache.")
@@ -101,6 +102,7 @@ class GatewayMetrics:
             self._child(self._e2e_s, endpoint).observe(receipt.e2e_s)
         for counter, count in (
             (self._items, receipt.num_items),
+            (self._prompt_items, receipt.num_items if receipt.num_prompt_tokens else 0),
             (self._prompt_tokens, receipt.num_prompt_tokens),
             (self._visual_tokens, receipt.num_visual_tokens),
             (self._cached_tokens, receipt.num_cached_tokens),

@@ -166,7 +166,7 @@ def _gained(before: Mapping[str, float], after: Mapping[str, float], prefix: str
 
 def _avoided(gained: Mapping[str, float]) -> float:
     avoided = sum(count for name, count in gained.items() if name.startswith(f"worker_{AVOIDED}"))
-    return avoided / gained["media_items"] if gained.get("media_items") else 0.0
+    return avoided / gained["prompt_media_items"] if gained.get("prompt_media_items") else 0.0
 
 
 def _share(gained: Mapping[str, float], part: str, whole: str) -> float:

@@ -139,7 +139,7 @@ def _caches(report: Report) -> Iterator[Block]:
             ),
             (
                 "pictures not encoded, since the start",
-                value("server_avoided_share", _share(num_avoided, totals.get("media_items"))),
+                value("server_avoided_share", _share(num_avoided, totals.get("prompt_media_items"))),
             ),
         )
     )

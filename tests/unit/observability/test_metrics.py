@@ -63,6 +63,13 @@ def test_token_counts(metrics):
         assert value(metrics, f"chiasm_{counter}_total") == count
 
 
+def test_pictures_of_prompts_that_were_never_computed_are_told_apart(metrics):
+    metrics.end("chat", receipt("media_decode_error", num_items=3))
+    metrics.end("chat", receipt(num_items=2, num_prompt_tokens=9))
+    assert value(metrics, "chiasm_media_items_total") == 5
+    assert value(metrics, "chiasm_prompt_media_items_total") == 2
+
+
 def test_levels_are_read_at_each_scrape(metrics, levels):
     assert value(metrics, "chiasm_requests_open") == 1.0
     levels["requests_open"] = 5.0

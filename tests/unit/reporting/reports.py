@@ -95,7 +95,7 @@ def report(level_ms=100.0, seed=0, *, failed=0, refusals=None, settings=None, lo
             cell(f"open-{count}", count, level_ms * count, seed + count, failed=failed) for count in (1, 2, 4)
         ),
         caches=(cell("new", seed=seed), cell("again", level_ms=5.0, seed=seed)),
-        totals={"prompt_tokens": 100.0, "cached_tokens": 25.0, "media_items": 10.0},
+        totals={"prompt_tokens": 100.0, "cached_tokens": 25.0, "prompt_media_items": 10.0},
         worker_totals={"encoded_items": 6.0, "encodes_avoided_prefix": 4.0},
         memory=(
             WorkerMemory(

@@ -54,7 +54,7 @@ def load(  # noqa: PLR0913 - each argument is an option
 
     Requests leave at times that were fixed before, whether or not earlier ones have been answered, and latencies count
     from these times. A run that this client held up is called invalid, and one that the server could not keep up with
-    unstable. The exit status is 1 when a run is invalid.
+    unstable. The exit status is 1 when a run is invalid, and when none of several is valid.
 
     Try:
 

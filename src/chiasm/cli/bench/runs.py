@@ -1,6 +1,7 @@
 """Running what `chiasm bench` was asked for, and printing it."""
 
 import asyncio
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,7 +20,7 @@ from chiasm.bench.workload.bodies import Dialect
 from chiasm.bench.workload.trace import read_trace
 from chiasm.cli.bench.progress import CellProgress
 from chiasm.cli.printing import FAILURE, print_json
-from chiasm.errors import InvalidSettingError
+from chiasm.errors import EngineError, InvalidSettingError
 
 T = TypeVar("T")
 
@@ -62,9 +63,11 @@ class Runs:
         valid = [one for one in summaries if one.verdict == "valid"]
         intervals = tables.repeat_intervals(valid) if count > 1 else {}
         reports = [tables.cell_report(one) for one in summaries]
-        if count > 1:
+        if intervals:
             reports.append(tables.repeats_report(summaries))
         self._print({"runs": summaries, "intervals": intervals}, *reports)
+        if count > 1 and not valid:
+            raise _no_intervals(summaries)
         self._judge(summaries)
 
     def replay(self, trace: Path, speed: float) -> None:
@@ -112,3 +115,12 @@ class Runs:
     def _judge(summaries: list[CellSummary]) -> None:
         if any(one.verdict == "invalid" for one in summaries) or not any(one.total.num_finished for one in summaries):
             raise typer.Exit(FAILURE)
+
+
+def _no_intervals(summaries: list[CellSummary]) -> EngineError:
+    verdicts = Counter(one.verdict for one in summaries)
+    told = ", ".join(f"{count} {verdict}" for verdict, count in verdicts.items())
+    return EngineError(
+        f"There are no intervals, since none of {len(summaries)} runs is valid: {told}",
+        hint="Unstable ones want a lower --rate; what made others invalid is said above",
+    )

@@ -81,7 +81,7 @@ function showState(state, receipts) {
     tile("Running", count(requests.num_running), `and ${count(requests.num_queued)} queued`),
     tile("First token, median", first == null ? "-" : ms(first).split(" ")[0], first == null ? "" : `${ms(first).split(" ")[1]}, last ${receipts.length}`),
     tile("Prompt tokens cached", cached, "%"),
-    tile("Pictures not encoded", count(totals.cached_embeddings ?? 0), `of ${count(totals.media_items ?? 0)}`),
+    tile("Pictures not encoded", count(totals.cached_embeddings ?? 0), `of ${count(totals.prompt_media_items ?? 0)}`),
   ]);
   const { topology, policy, members } = state.fleet;
   $("topology").textContent = `${topology}${policy && topology !== "local" ? `, ${words(policy)}` : ""}, ${members.length} in all`;
