@@ -20,7 +20,13 @@ _ALL = (
     _of(
         "Prompt tokens cached", "share", "cached / prompt tokens since the start", "chiasm_cached_tokens_total", _STATE
     ),
-    _of("Pictures not encoded", "count", "cached, of those in prompts that were computed", "chiasm_cached_embeddings_total", _STATE),
+    _of(
+        "Pictures not encoded",
+        "count",
+        "cached, of those in prompts that were computed",
+        "chiasm_cached_embeddings_total",
+        _STATE,
+    ),
     _of("sent to encoders", "count", "since the start", "chiasm_worker_encodes_sent_total", "routing/router.py"),
     _of(
         "encoded where prefilled", "count", "since the start", "chiasm_worker_encodes_local_total", "routing/router.py"
