@@ -1,6 +1,7 @@
 """Worker processes as their owner has them: starting, failing to, dying, coming back, ending with the owner."""
 
 import asyncio
+import errno
 import os
 import signal
 import subprocess
@@ -136,6 +137,38 @@ async def test_a_dead_process_is_started_again_and_announced(program, supervisor
     await asyncio.wait([keeping])
     await asyncio.to_thread(supervisor.stop)
     assert supervisor.pids == {}
+
+
+async def test_a_process_for_which_the_system_has_no_room_is_tried_again(program, tmp_path):
+    program(READY)
+    begin, refusals = embedded_spawner(SETTINGS, tmp_path), [OSError(errno.ENOMEM, "Cannot allocate memory")]
+    heard, begun = [], []
+
+    def spawn(spec):
+        if begun and refusals:
+            raise refusals.pop()
+        begun.append(spec.name)
+        return begin(spec)
+
+    async def up(name, address):
+        heard.append(name)
+
+    async def down(name):
+        assert name == "w"
+
+    supervisor = Supervisor([SPEC], spawn, 0.01)
+    supervisor.start(nothing)
+    keeping = asyncio.create_task(supervisor.keep(up, down))
+    try:
+        await until(lambda: heard == ["w"])
+        os.kill(supervisor.pids["w"], signal.SIGKILL)
+        await until(lambda: heard == ["w", "w"] or keeping.done())
+        assert not keeping.done()
+        assert refusals == []
+    finally:
+        keeping.cancel()
+        await asyncio.wait([keeping])
+        await asyncio.to_thread(supervisor.stop)
 
 
 def test_when_one_cannot_start_none_stays(program, supervisor):

@@ -126,7 +126,7 @@ class Supervisor:
                 process = await asyncio.to_thread(self._begin, spec)
                 await asyncio.to_thread(process.wait_ready, _ignore)
                 break
-            except ChiasmError as error:
+            except (ChiasmError, OSError) as error:  # the system may have no room for a process at this moment
                 logger.error("Worker %s: %s", spec.name, error)
         return backoff_s
 
