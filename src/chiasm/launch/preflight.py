@@ -2,6 +2,7 @@
 
 from chiasm.adapters.files import check_preloaded
 from chiasm.errors import InvalidSettingError
+from chiasm.launch.processes.specs import specs_of
 from chiasm.settings import GatewaySettings, Settings
 from chiasm.tenancy.audit import AuditLog
 from chiasm.tenancy.tenants import Tenants
@@ -14,7 +15,7 @@ def check_gateway(settings: GatewaySettings) -> None:
 
 
 def check_backend(settings: Settings) -> None:
-    """Look whether listed adapters are there, and whether somebody reads the workers' file.
+    """Look whether adapters listed for workers of this host are there, and whether somebody reads the workers' file.
 
     Raises:
         InvalidSettingError: The file is for vLLM, and another engine was asked for.
@@ -25,4 +26,13 @@ def check_backend(settings: Settings) -> None:
             f"Workers of a file are servers of vLLM, and the engine is {settings.engine.kind}",
             hint="Add --engine vllm, or give --workers a number",
         )
-    check_preloaded(settings.adapters)
+    if _has_language_models(settings):
+        check_preloaded(settings.adapters)
+
+
+def _has_language_models(settings: Settings) -> bool:
+    """Whether this host is to run what reads adapters; those of workers elsewhere need not lie here."""
+    if settings.routing.topology == "local":
+        return True
+    specs = () if settings.vllm.workers_file else specs_of(settings.routing)
+    return any(set(spec.roles) & {"prefill", "decode"} for spec in specs)

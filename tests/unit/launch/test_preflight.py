@@ -6,6 +6,7 @@ from chiasm.errors import AdapterError, InvalidSettingError
 from chiasm.launch import local
 from chiasm.launch.cluster.serve import serve_on_cluster
 from chiasm.launch.local import LocalServer, start_backend
+from chiasm.launch.preflight import check_backend
 from chiasm.settings import resolve
 
 
@@ -60,3 +61,11 @@ def test_an_adapter_that_is_not_there_is_named(tmp_path, no_engine):
     wrong = settings(f'adapters.preload=["mine={tmp_path}"]')
     with pytest.raises(AdapterError, match=r"Adapter 'mine': The folder has no readable adapter_config\.json"):
         start_backend(wrong, unused)
+
+
+def test_adapters_of_workers_elsewhere_need_not_lie_here(tmp_path):
+    adapter = f'adapters.preload=["mine={tmp_path}"]'
+    elsewhere = ("routing.topology=e-pd", "routing.prefills=0", 'routing.members=["http://10.0.0.5:9000"]')
+    check_backend(settings(adapter, *elsewhere, "routing.encoders=1"))
+    with pytest.raises(AdapterError):
+        check_backend(settings(adapter, *elsewhere, "routing.prefills=1"))
