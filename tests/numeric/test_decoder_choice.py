@@ -1,5 +1,7 @@
 """Which decoder a model gets, and what is said when it cannot be the one asked for."""
 
+import os
+
 import pytest
 import torch
 
@@ -45,3 +47,9 @@ def test_a_model_it_has_no_code_for_is_computed_by_torch(monkeypatch, dtype, hea
     assert reason in problem
     with pytest.raises(EngineStartError, match=reason):
         make("native", model)
+
+
+def test_a_machine_of_more_cores_than_the_c_code_takes_threads_is_used_as_far_as_it_goes(monkeypatch):
+    monkeypatch.setattr(os, "cpu_count", lambda: 384)
+    assert native_decoder.threads_for(0) == native_decoder.MOST_THREADS
+    assert [native_decoder.threads_for(asked) for asked in (1, 7, 300)] == [1, 7, native_decoder.MOST_THREADS]

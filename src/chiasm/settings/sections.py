@@ -82,7 +82,7 @@ class EngineSettings(Section, frozen=True, kw_only=True):
         Literal["float32", "bfloat16"], Meta(description="Compute type; bfloat16 weights are widened for float32.")
     ] = "float32"
     threads: Annotated[
-        int, Meta(ge=0, description="Threads of the model's arithmetic; 0 takes the machine's cores.")
+        int, Meta(ge=0, description="Threads of the model's arithmetic, 256 at most; 0 takes the machine's cores.")
     ] = 0
     max_running: Annotated[int, Meta(ge=1, description="Sequences computed at once (KV slots).")] = 16
     max_waiting: Annotated[int, Meta(ge=1, description="Sequences that may wait for a slot.")] = 1024
@@ -123,8 +123,8 @@ class EngineSettings(Section, frozen=True, kw_only=True):
     decoder: Annotated[
         Literal["auto", "native", "torch"],
         Meta(
-            description="What computes tokens, Qwen-VL pictures and texts of BERT's kind: native (C), torch, or native "
-            "where it can be used."
+            description="What computes tokens, pictures of Qwen-VL, CLIP and SigLIP and texts of BERT's kind: "
+            "native (C), torch, or native where it can be used."
         ),
     ] = "auto"
     pack_weights: Annotated[

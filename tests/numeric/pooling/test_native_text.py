@@ -19,6 +19,7 @@ from tests.numeric.pooling.served import TEXTS, served
 
 KINDS = [kind for kind in ("generic", "avx2", "avx512") if native_decoder.kernels_for(16, kind)]
 SIZES = ("generic", 1, 1, 8, 1, 8, 8, 10, 10, 2, "gelu", 1e-6, 1.0, 0.0)
+INPUT = [TextInput("one text")]
 SHAPE = {
     "vocab_size": 90,
     "hidden_size": 64,
@@ -172,6 +173,12 @@ def test_minilm_in_torch_equals_minilm_in_c():
     with served(minilm()) as one, served(minilm(), engine__decoder="torch") as other:
         for mine, theirs in zip(one.values("embed", inputs), other.values("embed", inputs), strict=True):
             assert abs(mine - theirs).max() <= 1e-6
+
+
+def test_more_threads_than_it_takes_are_those_that_it_takes():
+    with served(minilm(), engine__threads=native_decoder.MOST_THREADS + 44) as many, served(minilm()) as few:
+        for mine, theirs in zip(many.values("embed", INPUT), few.values("embed", INPUT), strict=True):
+            assert (mine == theirs).all()
 
 
 def test_its_threads_end_with_the_worker():

@@ -5,7 +5,6 @@ on the loop's thread.
 """
 
 import gc
-import os
 from collections.abc import Callable, Collection
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from msgspec.structs import replace
 from chiasm.connectors.base import EmbeddingConnector, embedding_key
 from chiasm.engines.embedded.buffers import dtype_of
 from chiasm.engines.embedded.core import EngineCore
+from chiasm.engines.embedded.decoder.native_decoder import threads_for
 from chiasm.engines.embedded.encoder import Encoder
 from chiasm.engines.embedded.families.base import LoadedModel
 from chiasm.engines.embedded.families.pictures import PictureFamily
@@ -70,7 +70,7 @@ class EmbeddedEngine:
             )
         self.dtype = settings.dtype
         self.model_revision = model_revision(directory, settings.dtype)
-        settings = replace(settings, threads=settings.threads or os.cpu_count() or 1)
+        settings = replace(settings, threads=threads_for(settings.threads))
         progress("Loading weights", 0.2)
         model = self.family.load(dtype_of(settings.dtype))
         progress("Arranging weights", 0.7)

@@ -10,6 +10,7 @@ from pathlib import Path
 import torch
 
 from chiasm.connectors.local import LocalConnector
+from chiasm.engines.embedded.decoder.native_decoder import threads_for
 from chiasm.engines.embedded.revision import model_revision
 from chiasm.engines.pooling.backbone import Computing
 from chiasm.engines.pooling.dual import Picture
@@ -78,7 +79,7 @@ class LocalPoolingWorker:
         tokenizer = InputTokenizer(directory, model, max_tokens=model.max_tokens, template=template)
         preparer = picture_preparer(directory, is_fast=media.preparation == "fast") if model.takes_images else None
         progress("Loading the weights", 0.3)
-        threads = engine.threads or torch.get_num_threads()
+        threads = threads_for(engine.threads or torch.get_num_threads())
         runner = PoolingRunner(
             directory,
             model,

@@ -7,6 +7,7 @@ or on the number of threads, bit for bit.
 """
 
 import importlib
+import os
 from collections.abc import Sequence
 from types import ModuleType
 from typing import Any, cast
@@ -26,6 +27,8 @@ from chiasm.scheduling.scheduler import Chunk
 ALONE_PRODUCTS = 8e6
 """Multiplications of a step that one core does in about a millisecond. Waking others for less gains nothing, and costs
 where the cores have more to do."""
+MOST_THREADS = 256
+"""What the C code takes."""
 WEIGHT_DTYPES = (torch.float32, torch.bfloat16)
 """What matrices may be kept in."""
 
@@ -39,6 +42,11 @@ def _load() -> ModuleType | None:
 
 library = _load()
 """The extension module; None where it was not built."""
+
+
+def threads_for(asked: int) -> int:
+    """As many threads as are asked for, 0 for one of each core, but not more than the C code takes."""
+    return min(MOST_THREADS, asked or os.cpu_count() or 1)
 
 
 def kernels_for(head_dim: int, name: str = "") -> str | None:
