@@ -12,6 +12,9 @@ from chiasm.cli.options import Json
 from chiasm.cli.printing import FAILURE, print_json, steps_bar
 
 if TYPE_CHECKING:
+    from rich.progress import Progress
+
+    from chiasm.errors import DeadlineExceededError
     from chiasm.reporting.cells import Plan
     from chiasm.reporting.comparison import Comparison
     from chiasm.reporting.content import Report
@@ -39,6 +42,9 @@ def report(  # noqa: PLR0913 - each argument is an option
     concurrency: Annotated[str, typer.Option(help="Requests open at once, cell by cell.")] = "1,2,4,8",
     images: Annotated[str, typer.Option(help="Pictures of a request, cell by cell.")] = "0,1,2,4",
     sizes: Annotated[str, typer.Option(help="Sides of the pictures, cell by cell.")] = "224,448,896",
+    minutes: Annotated[
+        float, typer.Option(min=0.01, max=1440, help="Give up after so many; nothing is written then.")
+    ] = 30.0,
     text_tokens: Annotated[int, typer.Option(min=1, help="Words of text, about a token each.")] = 64,
     output_tokens: Annotated[int, typer.Option(min=1, help="Length of answers.")] = 32,
     api_key: Annotated[
@@ -52,6 +58,7 @@ def report(  # noqa: PLR0913 - each argument is an option
     The report has the model and its revisions, where the time goes by pictures and their size, throughput and latency
     with more and more requests at once, caches, memory, limits and rules, a usual and a slow request, and what the
     server refuses. The HTML file needs nothing else. The server should have no other work for the minutes it takes.
+    Files are written at the end: Ctrl+C, or a server that ends, leaves none, and a server goes on without the report.
 
     Try:
 
@@ -81,7 +88,7 @@ def report(  # noqa: PLR0913 - each argument is an option
     earlier = None if baseline is None else read_report(baseline)
     if earlier is not None:
         check_load(earlier.load, {name: told for name, told in plan.load.items() if name != "kind"})
-    made = asyncio.run(_made(url, api_key, plan))
+    made = asyncio.run(_made(url, api_key, plan, minutes))
     try:
         comparison = None if earlier is None else compare(earlier, made, tolerance)
     except InvalidSettingError:  # what took minutes is kept
@@ -105,8 +112,8 @@ def _counts(text: str, option: str, least: int) -> tuple[int, ...]:
     return tuple(sorted({int(part) for part in parts}))
 
 
-async def _made(url: str, api_key: str | None, plan: "Plan") -> "Report":
-    """Make it; on a terminal, says on standard error how far it is."""
+async def _made(url: str, api_key: str | None, plan: "Plan", minutes: float) -> "Report":
+    """Make it, and say on standard error how far it is. Raises `DeadlineExceededError`."""
     from chiasm.bench.cell import Watcher
     from chiasm.bench.server import ServerView
     from chiasm.bench.target import parse_target
@@ -116,13 +123,39 @@ async def _made(url: str, api_key: str | None, plan: "Plan") -> "Report":
         steps_bar() as bar,
         TemporaryDirectory(prefix="chiasm-report-") as folder,
     ):
-        task = bar.add_task("Starting")
+        steps, limit = _Steps(bar), asyncio.timeout(60 * minutes)
+        try:
+            async with limit, ServerView(parse_target(url, api_key)) as server:
+                return await make_report(server, plan, Path(folder), steps.next, Watcher())
+        except TimeoutError as error:
+            if not limit.expired():
+                raise
+            raise steps.too_long(minutes) from error
 
-        def on_step(what: str, num_done: int, num_all: int) -> None:
-            bar.update(task, description=what, completed=num_done, total=num_all)
 
-        async with ServerView(parse_target(url, api_key)) as server:
-            return await make_report(server, plan, Path(folder), on_step, Watcher())
+class _Steps:
+    """How far a report is: a bar, or lines where there is no terminal."""
+
+    def __init__(self, bar: "Progress") -> None:
+        self._bar = bar
+        self._task = bar.add_task("Starting")
+        self._last = "the first answer"
+
+    def next(self, what: str, num_done: int, num_all: int) -> None:
+        """What comes next."""
+        self._last = f"{num_done + 1} of {num_all}, {what}"
+        self._bar.update(self._task, description=what, completed=num_done, total=num_all)
+        if self._bar.disable:
+            typer.echo(f"Step {self._last}", err=True)
+
+    def too_long(self, minutes: float) -> "DeadlineExceededError":
+        """What is said of a report that took too long."""
+        from chiasm.errors import DeadlineExceededError
+
+        return DeadlineExceededError(
+            f"The report was not done after {minutes:g} minutes, at step {self._last}; nothing is written",
+            hint="Allow more --minutes, or measure less: --seconds, --concurrency, --images, --sizes",
+        )
 
 
 def _write(path: Path, made: "Report", comparison: "Comparison | None") -> None:
