@@ -58,9 +58,9 @@ _Numbers = tuple[float | None, Array | None]
 
 async def _computed(worker: PoolingWorker, items: Sequence[MediaItem], text: str) -> list[_Numbers]:
     tasks = worker.pooling.tasks
-    if not text and "embed" not in tasks:
-        raise InvalidSettingError("This model scores pictures for a text", hint='Name one: --ask "a red chair"')
     try:
+        if not text and "embed" not in tasks:
+            raise InvalidSettingError("This model scores pictures for a text", hint='Name one: --ask "a red chair"')
         return [
             (
                 float((await _asked(worker, "score", MediaPairInput(text, item)))[0]) if text else None,
