@@ -10,6 +10,7 @@ import typer
 from chiasm.cli.files import check_folders, write_file
 from chiasm.cli.options import Json
 from chiasm.cli.printing import FAILURE, print_json, steps_bar
+from chiasm.cli.process import leave_on_sigterm
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -58,7 +59,7 @@ def report(  # noqa: PLR0913 - each argument is an option
     The report has the model and its revisions, where the time goes by pictures and their size, throughput and latency
     with more and more requests at once, caches, memory, limits and rules, a usual and a slow request, and what the
     server refuses. The HTML file needs nothing else. The server should have no other work for the minutes it takes.
-    Files are written at the end: Ctrl+C, or a server that ends, leaves none, and a server goes on without the report.
+    Files are written at the end: Ctrl+C, SIGTERM, or a server that ends leaves none. The server is never ended.
 
     Try:
 
@@ -88,6 +89,7 @@ def report(  # noqa: PLR0913 - each argument is an option
     earlier = None if baseline is None else read_report(baseline)
     if earlier is not None:
         check_load(earlier.load, {name: told for name, told in plan.load.items() if name != "kind"})
+    leave_on_sigterm()
     made = asyncio.run(_made(url, api_key, plan, minutes))
     try:
         comparison = None if earlier is None else compare(earlier, made, tolerance)

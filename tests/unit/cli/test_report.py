@@ -1,12 +1,22 @@
 """`chiasm report`: it says how far it is, ends in time, and leaves all of its files or none."""
 
 import asyncio
+import os
+import signal
 
 import pytest
 from typer.testing import CliRunner
 
 from chiasm.cli.app import app
 from chiasm.errors import DeadlineExceededError
+
+
+@pytest.fixture(autouse=True)
+def same_handler():
+    """What SIGTERM does to the tests is theirs again."""
+    before = signal.getsignal(signal.SIGTERM)
+    yield
+    signal.signal(signal.SIGTERM, before)
 
 
 @pytest.fixture
@@ -42,6 +52,21 @@ def test_one_that_is_interrupted_leaves_nothing(monkeypatch, tmp_path):
     monkeypatch.setattr("chiasm.reporting.gathering.make_report", make_report)
     made = CliRunner().invoke(app, ["report", "-o", str(tmp_path / "r.html")])
     assert made.exit_code != 0
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_one_that_is_told_to_end_leaves_no_folder_of_its_own(monkeypatch, tmp_path):
+    folders = []
+
+    async def make_report(server, plan, folder, on_step, watcher):
+        folders.append(folder)
+        os.kill(os.getpid(), signal.SIGTERM)
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr("chiasm.reporting.gathering.make_report", make_report)
+    made = CliRunner().invoke(app, ["report", "-o", str(tmp_path / "r.html")])
+    assert made.exit_code != 0
+    assert [folder.exists() for folder in folders] == [False]
     assert list(tmp_path.iterdir()) == []
 
 

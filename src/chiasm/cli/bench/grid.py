@@ -1,14 +1,14 @@
 """`chiasm bench grid`: a grid of loads on several topologies."""
 
 import shlex
-import signal
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from chiasm.cli.bench import options as o
 from chiasm.cli.options import Json
+from chiasm.cli.process import leave_on_sigterm
 
 if TYPE_CHECKING:
     from chiasm.bench.grid.journal import Journal
@@ -101,12 +101,8 @@ def _measure(spec: "GridSpec", journal: "Journal", minutes: float | None, api_ke
             async with servers(spec, api_key) as running:
                 await measure_grid(spec, journal, running, progress, minutes=minutes)
 
-    signal.signal(signal.SIGTERM, _leave)  # so that servers that we started end with us
+    leave_on_sigterm()
     asyncio.run(run())
-
-
-def _leave(*_: Any) -> None:
-    raise KeyboardInterrupt
 
 
 def _command(file: Path, output: Path, minutes: float | None) -> str:

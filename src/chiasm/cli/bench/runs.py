@@ -20,6 +20,7 @@ from chiasm.bench.workload.bodies import Dialect
 from chiasm.bench.workload.trace import read_trace
 from chiasm.cli.bench.progress import CellProgress
 from chiasm.cli.printing import FAILURE, print_json
+from chiasm.cli.process import leave_on_sigterm
 from chiasm.errors import EngineError, InvalidSettingError
 
 T = TypeVar("T")
@@ -96,6 +97,7 @@ class Runs:
             with CellProgress(self._notes) as progress:
                 return await measure(Bench(self._folder, self._target, dialect, self._spec, progress))
 
+        leave_on_sigterm()
         return asyncio.run(run())
 
     def _note(self, target: Target, dialect: Dialect) -> None:
