@@ -1,9 +1,11 @@
 """Where tokens stand in their texts, as Hugging Face says it, with a real tokenizer."""
 
 import pytest
+from msgspec.structs import replace
 from transformers import AutoTokenizer
 
 from chiasm.engines.pooling.tokens import InputTokenizer
+from chiasm.errors import InvalidRequestError
 from chiasm.pooling.model_files import read_pooling_model
 from chiasm.protocol.pooling.work import PairInput, PoolParams, TextInput
 from tests.numeric.minilm import directory
@@ -45,3 +47,12 @@ def test_tokens_of_one_text(tokenizer):
 def test_without_special_tokens_all_are_the_text_s(tokenizer):
     found = places(tokenizer, TextInput("one two"), add_special_tokens=False)
     assert found == [(0, 0, 3), (0, 4, 7)]
+
+
+def test_words_that_a_model_has_no_weights_for_are_refused_and_not_computed_with():
+    model = replace(read_pooling_model(directory()), vocabulary_size=2000)
+    tokenizer = InputTokenizer(directory(), model, max_tokens=model.max_tokens)
+    tokenizer.encode([TextInput("a")], PoolParams())
+    with pytest.raises(InvalidRequestError, match="not below the 2000") as caught:
+        tokenizer.encode([TextInput("a"), TextInput("the restaurant")], PoolParams())
+    assert caught.value.item == 1

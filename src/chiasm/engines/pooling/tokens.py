@@ -54,6 +54,7 @@ class InputTokenizer:
         self._max_tokens = max_tokens
         self._template = template
         self._tokenizer = _read(directory)
+        self._has_more_words = self.vocabulary_size < self._tokenizer.get_vocab_size(with_added_tokens=True)
         self._marker = self._tokenizer.encode(model.marker_token, add_special_tokens=False)
         self._pad_id = self.token_id(model.pad_token) if model.pad_token else None
         if model.marker_token:
@@ -84,7 +85,7 @@ class InputTokenizer:
 
         Raises:
             ContextLengthError: One is too long, and may not be cut. `item` is its position.
-            InvalidRequestError: One has no tokens, or ids that the model does not know.
+            InvalidRequestError: One has no tokens, or some that the model does not know.
         """
         texts = list(dict.fromkeys(text for one in inputs for text in self._texts(one)))
         found = self._tokenizer.encode_batch(texts, add_special_tokens=False)
@@ -116,8 +117,19 @@ class InputTokenizer:
             return self._from_ids(one, item, most, params)
         encodings = [found[text] for text in self._texts(one)]
         if self._template is not None:
-            return self._asked(encodings[0], item, most, params)
-        return self._joined(encodings, item, most, params)
+            return self._known(self._asked(encodings[0], item, most, params), item)
+        return self._known(self._joined(encodings, item, most, params), item)
+
+    def _known(self, encoded: Encoded, item: int) -> Encoded:
+        """Some tokenizers have words that their model has no weights for."""
+        content = encoded.content
+        if self._has_more_words and isinstance(content, Tokens) and max(content.ids) >= self.vocabulary_size:
+            raise InvalidRequestError(
+                f"A token of this text is not below the {self.vocabulary_size} that the model has weights for",
+                hint="Leave out added tokens of the tokenizer, or repair the model's folder",
+                item=item,
+            )
+        return encoded
 
     def _from_ids(self, one: TokensInput, item: int, most: int, params: PoolParams) -> Encoded:
         if any(number >= self.vocabulary_size for number in one.token_ids):
