@@ -14,7 +14,7 @@ from chiasm.cli.printing import FAILURE, LoadingLine, print_json
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from chiasm.launch.parity_fast import ScoreMovement
+    from chiasm.launch.parity_fast import MovementSummary, ScoreMovement
     from chiasm.media.parity import PreparationParity
     from chiasm.media.prepare.base import ImagePreparer
     from chiasm.media.verdict import MediaVerdict
@@ -93,14 +93,14 @@ def parity(
 ) -> None:
     """Measure what `media.preparation = "fast"` would change: pixels, time and, with --ask, answers.
 
-    Of a model that embeds or scores pictures: its embeddings and scores.
+    Of a model that embeds or scores pictures: its embeddings, its scores for the text, and their ranking.
 
     A peak signal-to-noise ratio of 40 dB is about what JPEG itself loses at good quality. Try:
 
       chiasm media parity photos/*.jpg --model ./Qwen2.5-VL-3B-Instruct --ask "What is written here?"
     """
     from chiasm.launch.model import model_directory
-    from chiasm.launch.parity_fast import score_movements
+    from chiasm.launch.parity_fast import score_movements, summary_of
     from chiasm.media.parity import preparation_parity
     from chiasm.pooling.model_files import is_pooling_directory
 
@@ -113,7 +113,8 @@ def parity(
         scores = score_movements(directory, files, ask, settings, progress) if pools else []
     answers = _answers(directory, files, ask, settings) if ask and not pools else []
     if json:
-        print_json({"pictures": rows, "answers": answers, "scores": scores})
+        summary = summary_of(scores) if scores else None
+        print_json({"pictures": rows, "answers": answers, "scores": scores, "summary": summary})
         return
     for row in rows:
         typer.echo(_parity_line(row))
@@ -123,6 +124,8 @@ def parity(
             typer.echo(f"  exact: {exact}\n  fast:  {fast}")
     for one in scores:
         typer.echo(_movement_line(one))
+    if len(scores) > 1:
+        typer.echo(_summary_line(summary_of(scores)))
 
 
 @media.command()
@@ -207,6 +210,16 @@ def _movement_line(row: "ScoreMovement") -> str:
         moved = row.fast_score - row.exact_score
         parts.append(f"score {row.exact_score:.6f} -> {row.fast_score:.6f}, by {moved:+.2g}")
     return f"{row.file}: {'; '.join(parts)}"
+
+
+def _summary_line(found: "MovementSummary") -> str:
+    parts = [] if found.least_cosine is None else [f"cosine at least {found.least_cosine:.6f}"]
+    if found.max_difference is not None:
+        parts.append(f"scores move by at most {found.max_difference:.2g}, on average {found.mean_difference:.2g}")
+    if found.rank_agreement is not None:
+        moved = f"{found.num_moved} of them on another place" if found.num_moved else "no change"
+        parts.append(f"ranking: {moved}, {found.rank_agreement:.1%} of pairs in the same order")
+    return f"all {found.num_pictures} pictures: {'; '.join(parts)}"
 
 
 def _preparer(model: Path) -> "ImagePreparer":

@@ -2,6 +2,7 @@
 
 import asyncio
 import hashlib
+import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -12,7 +13,8 @@ from msgspec.structs import replace
 from chiasm.errors import InvalidSettingError
 from chiasm.launch.pooling import start_pooling_worker
 from chiasm.media.picture.header import read_header
-from chiasm.pooling.parity import Array
+from chiasm.pooling.parity import Array, compare
+from chiasm.pooling.ranking import ranked
 from chiasm.protocol.media import InlineSource, MediaItem
 from chiasm.protocol.pooling.work import ImageInput, MediaPairInput, PoolingTask, PoolingWorker, PoolParams, PoolRequest
 from chiasm.settings import Settings
@@ -29,6 +31,44 @@ class ScoreMovement(msgspec.Struct, frozen=True, kw_only=True):
     exact_score: float | None = None
     fast_score: float | None = None
     cosine: float | None = None
+
+
+class MovementSummary(msgspec.Struct, frozen=True, kw_only=True):
+    """All pictures together; None where the model, or no text, gives no numbers, and for the ranking of one picture.
+
+    `num_moved` pictures have another place when they are ranked by their scores; `rank_agreement` is the share of pairs
+    in the same order.
+    """
+
+    num_pictures: int
+    max_difference: float | None = None
+    mean_difference: float | None = None
+    num_moved: int | None = None
+    rank_agreement: float | None = None
+    least_cosine: float | None = None
+
+
+def summary_of(rows: Sequence[ScoreMovement]) -> MovementSummary:
+    """Sum up how far scores, their ranking and embeddings move."""
+    cosines = [row.cosine for row in rows if row.cosine is not None]
+    summary = MovementSummary(num_pictures=len(rows), least_cosine=min(cosines, default=None))
+    exact = [row.exact_score for row in rows if row.exact_score is not None]
+    fast = [row.fast_score for row in rows if row.fast_score is not None]
+    if not exact:
+        return summary
+    found = compare("scores", _as_arrays(fast), _as_arrays(exact), math.inf)
+    places = zip(ranked(exact), ranked(fast), strict=True)
+    return replace(
+        summary,
+        max_difference=found.max_difference,
+        mean_difference=found.mean_difference,
+        num_moved=None if found.rank_agreement is None else sum(one != other for one, other in places),
+        rank_agreement=found.rank_agreement,
+    )
+
+
+def _as_arrays(scores: Sequence[float]) -> list[Array]:
+    return [np.array([score], np.float32) for score in scores]
 
 
 def score_movements(

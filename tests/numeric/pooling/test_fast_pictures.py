@@ -62,6 +62,13 @@ def test_the_command_says_how_far_scores_move(directory, jpeg, tmp_path):
     [row] = json.loads(output)["scores"]
     assert 0.99 < row["cosine"] < 1
     assert 0 < abs(row["exact_score"] - row["fast_score"]) < 0.05
+    other = tmp_path / "b.png"
+    other.write_bytes(png(90, 30))
+    code, output = told(file, other, "--model", directory, "--ask", "a dog")
+    assert code == 0, output
+    assert "all 2 pictures: cosine at least 0.99" in output
+    assert "scores move by at most" in output
+    assert "of pairs in the same order" in output
     code, output = told(file, "--model", directory)
     assert "cosine of the two embeddings 0.99" in output
     assert "score" not in output
