@@ -21,7 +21,7 @@ def new(
 
     Try:
 
-      chiasm plugin new quality-scorer && pip install -e quality-scorer && pytest quality-scorer
+      chiasm plugin new quality-scorer && pip install -e quality-scorer pytest && pytest quality-scorer
     """
     from chiasm.cli.printing import print_json
     from chiasm.pooling.plugin_package import write_plugin_package
@@ -34,6 +34,6 @@ def new(
         return
     for one in written:
         typer.echo(f"  {one}")
-    typer.echo(f"\nNext: pip install -e {folder} && pytest {folder}")
+    typer.echo(f"\nNext: pip install -e {folder} pytest && pytest {folder}")
     typer.echo(f"      chiasm serve ./cross-encoder --set 'pooling.io_processors=[\"{processor}\"]'")
     typer.echo(f"      vllm serve ./cross-encoder --runner pooling --io-processor-plugin {processor}")

@@ -76,7 +76,7 @@ class Renewals:
                     raise InvalidRequestError(
                         f"No other worker than '{name}' can {role} now",
                         hint="Requests would wait for its successor, at most routing.wait_for_worker_s. "
-                        "Start another worker, or say that this is meant: alone=true",
+                        "Start another worker, or say that this is meant: --alone (alone=true over HTTP)",
                     )
 
     async def _drain(self, names: Sequence[str]) -> None:
