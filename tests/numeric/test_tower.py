@@ -184,7 +184,7 @@ def test_a_tower_without_weights_is_refused():
         lacking.encode(4, 0, np.array([[2, 2]]).ctypes.data, 1, 0, 0, 0, 0, 0, 2, 0)
 
 
-@pytest.mark.parametrize(("place", "value"), [(2, 0), (5, 6), (10, 0), (12, -1), (1, 0), (1, 257), (16, "sine")])
+@pytest.mark.parametrize(("place", "value"), [(2, 0), (5, 6), (10, 0), (12, -2), (1, 0), (1, 257), (16, "sine")])
 def test_sizes_that_make_no_sense_are_refused(place, value):
     native_decoder.library.NativeTower(*SIZES)
     arguments = [*SIZES[:place], value, *SIZES[place + 1 :]]

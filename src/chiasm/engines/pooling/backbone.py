@@ -1,4 +1,4 @@
-"""Which code computes a text model's layers."""
+"""Which code computes a text model's layers, or those of an image tower."""
 
 import logging
 from dataclasses import dataclass
@@ -7,6 +7,7 @@ from typing import Any, Literal
 import torch
 
 from chiasm.engines.pooling.native_text import NativeTextEncoder, text_problem
+from chiasm.engines.pooling.native_vision import NativeLayers, vision_problem
 from chiasm.engines.pooling.packing import packed
 
 logger = logging.getLogger(__name__)
@@ -34,3 +35,13 @@ def arranged(backbone: Any, computing: Computing, first_position: int) -> Any:
         return NativeTextEncoder(backbone, threads=computing.threads, first_position=first_position)
     logger.info("Reading texts with torch: the native encoder is not used, %s", problem)
     return packed(backbone, computing.dtype)
+
+
+def arranged_tower(vision: Any, computing: Computing) -> Any:
+    """Give an image tower of transformers its layers in C where they can be used; else leave it as it is."""
+    problem = "torch was asked for" if computing.kind == "torch" else vision_problem(vision, computing.dtype)
+    if problem is None:
+        vision.encoder = NativeLayers(vision, threads=computing.threads)
+    else:
+        logger.info("Looking at pictures with torch: the native layers are not used, %s", problem)
+    return vision

@@ -12,6 +12,7 @@ from transformers.modeling_outputs import BaseModelOutput
 
 from chiasm.engines.pooling.attention import Runs
 from chiasm.engines.pooling.batch import Tokens
+from chiasm.engines.pooling.native_vision import NativeLayers
 from chiasm.engines.pooling.packing import packed
 from chiasm.media.prepare.base import PreparedImage
 
@@ -63,6 +64,16 @@ class ImageTower:
         self._pools = pools
         self.shape = shape
 
+    @property
+    def native_bytes(self) -> int:
+        """What weights take that are no tensors."""
+        return sum(one.num_bytes for one in self._native())
+
+    def close(self) -> None:
+        """Give back threads and memory of the C code. Harmless when repeated."""
+        for one in self._native():
+            one.close()
+
     def rows(self, pictures: Sequence[Picture]) -> torch.Tensor:
         """[pictures, rows, width], float32."""
         pixels = [torch.from_numpy(one.prepared.pixel_values()) for one in pictures]
@@ -71,6 +82,9 @@ class ImageTower:
             (out.pooler_output[:, None] if self._pools else out.last_hidden_state).float()
         )
         return rows
+
+    def _native(self) -> list[NativeLayers]:
+        return [one for one in self._tower.modules() if isinstance(one, NativeLayers)]
 
 
 class FilledTexts(nn.Module):

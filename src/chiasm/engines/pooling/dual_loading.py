@@ -11,17 +11,20 @@ from transformers import AutoModel
 
 from chiasm.engines.embedded.families.loading import read_weights
 from chiasm.engines.pooling.attention import IMPLEMENTATION
+from chiasm.engines.pooling.backbone import Computing, arranged_tower
 from chiasm.engines.pooling.dual import FilledTexts, ImageTower, PackedEmbeddings
 from chiasm.engines.pooling.loaded import LoadedPooler
 from chiasm.engines.pooling.packing import packed
 from chiasm.errors import EngineStartError
 
 
-def load_dual(directory: Path, config: Any, dtype: torch.dtype) -> LoadedPooler:
+def load_dual(directory: Path, config: Any, computing: Computing) -> LoadedPooler:
     """Load both towers. Raises `EngineStartError`."""
+    dtype = computing.dtype
     is_siglip = config.model_type == "siglip"
     ways = {"text_config": "sdpa" if is_siglip else IMPLEMENTATION, "vision_config": "sdpa"}
     whole = read_weights(AutoModel, directory, config, dtype, attn_implementation=ways)
+    whole.vision_model = arranged_tower(whole.vision_model, computing)
     return _siglip(directory, whole, config, dtype) if is_siglip else _clip(whole, config, dtype)
 
 

@@ -39,7 +39,7 @@ def load_pooler(
     dtype = computing.dtype
     config = _configuration(directory)
     if model.takes_images:
-        return load_dual(directory, config, dtype)
+        return load_dual(directory, config, computing)
     if model.shape == "yes_no":
         assert answers is not None, "a yes/no model knows its answers"
         whole = _weights(AutoModelForCausalLM, directory, config, dtype)

@@ -11,7 +11,7 @@ from torch import nn
 from transformers import AutoConfig, AutoModel
 
 from chiasm.engines.pooling.attention import IMPLEMENTATION
-from chiasm.engines.pooling.backbone import Computing, arranged
+from chiasm.engines.pooling.backbone import Computing, arranged, arranged_tower
 from chiasm.engines.pooling.dual import ImageTower
 from chiasm.engines.pooling.loaded import LoadedPooler
 from chiasm.engines.pooling.packing import filled, packed
@@ -57,7 +57,7 @@ def load_ranker(directory: Path, computing: Computing) -> LoadedPooler:
         ) from error
     model.eval().requires_grad_(requires_grad=False)
     dtype = computing.dtype
-    text, vision = model.text_model.to(dtype), model.vision_model.to(dtype)
+    text, vision = model.text_model.to(dtype), arranged_tower(model.vision_model.to(dtype), computing)
     projection = packed(model.feature_projection, torch.float32)
     num_rows = vision.embeddings.num_positions
     adapter = filled(packed(model.adapter, torch.float32))

@@ -72,6 +72,7 @@ class PoolingRunner:
         loaded = self._loaded
         modules = [loaded.backbone, loaded.adapter, *(vars(loaded.images).values() if loaded.images else ())]
         native = self._native.num_bytes if self._native is not None else 0
+        native += loaded.images.native_bytes if loaded.images is not None else 0
         return native + sum(module_bytes(one) for one in modules if isinstance(one, torch.nn.Module))
 
     @property
@@ -89,6 +90,8 @@ class PoolingRunner:
         """Give back threads and memory of the C code; nothing may be computed afterwards. Harmless when repeated."""
         if self._native is not None:
             self._native.close()
+        if self._loaded.images is not None:
+            self._loaded.images.close()
 
     @torch.inference_mode()
     def run(self, inputs: Sequence[PoolingInput]) -> list[Array]:

@@ -6,7 +6,7 @@ tower *tower_new(const kernels *k, const tower_shape *shape, int threads) {
     t->k = k;
     t->shape = *shape;
     t->layers = calloc(shape->num_layers, sizeof(tower_layer));
-    t->mergers = calloc(1 + shape->num_levels, sizeof(merger));
+    t->mergers = calloc(2 + shape->num_levels, sizeof(merger)); /* never of nothing */
     t->team = t->layers && t->mergers ? team_new(threads) : NULL;
     if (t->team) return t;
     tower_free(t);

@@ -11,7 +11,7 @@ typedef struct {
     long num_layers, hidden, heads, head_dim, intermediate;
     long channels, frames, patch_pixels; /* a patch is [channels, frames, patch_pixels]; frames are alike */
     long merge;                          /* side of the squares of patches that become one embedding */
-    long out_hidden, num_levels;         /* of embeddings; deepstack levels beside the last layer's */
+    long out_hidden, num_levels;         /* of embeddings; deepstack levels beside the last layer's, or -1: no mergers */
     long position_side;                  /* of the square of learned positions; 0 for none */
     bool is_bf16, is_rms;                /* of weight matrices; whether norms are by root mean square */
     epilogue activation;                 /* with SWIGLU, `up` is the stacked gate and up */
@@ -46,7 +46,7 @@ typedef struct {
     long num_windows;
     const float *cosine, *sine; /* [num_positions, head_dim / 4] */
     long num_positions;
-    float *out; /* [1 + num_levels, rows / merge^2, out_hidden], in computing order */
+    float *out; /* [1 + num_levels, rows / merge^2, out_hidden], or without mergers [rows, hidden]; in computing order */
 } tower_step;
 
 typedef struct tower tower;

@@ -44,7 +44,7 @@ static const char *problem_of(const tower_shape *s, int threads) {
         return "sizes must be positive";
     if (s->channels < 1 || s->frames < 1 || s->patch_pixels < 1 || s->merge < 1) return "sizes must be positive";
     if (s->head_dim < 4 || s->head_dim % 4) return "heads must be a multiple of 4";
-    if (s->num_levels < 0 || s->position_side < 0) return "levels and positions must not be negative";
+    if (s->num_levels < -1 || s->position_side < 0) return "levels and positions must not be negative";
     if (threads < 1 || threads > 256) return "threads must be 1 to 256";
     return NULL;
 }

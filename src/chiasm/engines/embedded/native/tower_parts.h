@@ -36,6 +36,7 @@ struct tower {
 };
 
 static inline long attended_width(const tower_shape *s) { return s->heads * s->head_dim; }
+static inline bool has_mergers(const tower_shape *s) { return s->num_levels >= 0; }
 static inline long square(const tower_shape *s) { return s->merge * s->merge; }
 
 #endif

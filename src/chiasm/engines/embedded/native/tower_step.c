@@ -249,8 +249,8 @@ static void run_layers(const void *shared, member *me) {
 
 /* ---- a step ---- */
 
-static const char *check_weights(const tower *t) {
-    bool is_complete = t->patches.weights;
+static const char *check_weights(const tower *t, const tower_step *s) {
+    bool is_complete = s->is_embedded || t->patches.weights;
     for (long i = 0; i < t->shape.num_layers; i++) is_complete = is_complete && t->layers[i].down.weights;
     for (long i = 0; i <= t->shape.num_levels; i++) is_complete = is_complete && t->mergers[i].down.weights;
     return is_complete ? NULL : "weights that were not set";
@@ -281,7 +281,7 @@ const char *tower_check(const tower *t, const tower_step *s) {
     for (long i = 0; s->order && i < squares; i++)
         if (s->order[i] < 0 || s->order[i] >= squares) return "a square that is not there";
     const char *problem = check_windows(t, s);
-    return problem ? problem : check_weights(t);
+    return problem ? problem : check_weights(t, s);
 }
 
 static void fill_places(const tower *t, const tower_step *s, place *places) {
@@ -347,7 +347,7 @@ tower_outcome tower_run(tower *t, const tower_step *s, const tower_pause *pause)
     fill_segments(t, s, t->places.data, t->blocks.data, j.segments);
     j.places = t->places.data;
     j.blocks = t->blocks.data;
-    j.x = t->x.data;
+    j.x = has_mergers(shape) ? t->x.data : s->out;
     j.queries = t->queries.data;
     j.keys = t->keys.data;
     j.values = t->values.data;
