@@ -4,6 +4,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import msgspec
 import pytest
 from typer.testing import CliRunner
 
@@ -117,6 +118,18 @@ async def test_a_path_may_lie_anywhere_and_a_file_url_may_not(folder):
     assert (await check_media(str(file), MediaSettings())).is_accepted
     assert (await check_media(file.as_uri(), MediaSettings())).refusal.code == "media_refused"
     assert (await check_media(file.as_uri(), MediaSettings(allowed_root=str(folder)))).is_accepted
+
+
+async def test_tiles_are_held_against_their_limit(preparer, monkeypatch):
+    plan = preparer.plan
+    monkeypatch.setattr(preparer, "plan", lambda *size: msgspec.structs.replace(plan(*size), tiles=(2, 3)))
+    picture = data_url(encode(gradient(20, 10), "png"))
+    verdict = await check_media(picture, MediaSettings(), preparer)
+    assert (verdict.is_accepted, verdict.picture.num_tiles) == (True, 6)
+    [limit] = [limit for limit in verdict.limits if limit.setting == "media.max_item_tiles"]
+    assert (limit.most, limit.found) == (144, 6)
+    refused = await check_media(picture, MediaSettings(max_item_tiles=5), preparer)
+    assert (refused.refusal.code, "6 tiles; the limit is 5" in refused.refusal.cause) == ("media_too_large", True)
 
 
 async def test_a_models_own_limits_apply(preparer):
