@@ -13,6 +13,7 @@ ChiasmError
   RequestError
     InvalidRequestError
     RequestTooLargeError
+    BodyTimeoutError
     UnsupportedFeatureError
     AuthenticationError
     PermissionDeniedError
@@ -103,6 +104,12 @@ class RequestTooLargeError(RequestError):
     """The request's body has more bytes than are read."""
 
     code = "request_too_large"
+
+
+class BodyTimeoutError(RequestError):
+    """The request's body did not arrive in time."""
+
+    code = "body_timeout"
 
 
 class UnsupportedFeatureError(RequestError):

@@ -161,6 +161,15 @@ async def test_the_deadline_of_a_head_is_not_that_of_a_request():
         assert (await read_response(reader))[0] == 200
 
 
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/embeddings"])
+async def test_a_body_that_never_ends_is_answered_as_late(path):
+    head = f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Length: 900\r\n\r\n{{".encode()
+    async with running(request_timeout_s=0.3) as server, connected(server) as (reader, writer):
+        writer.write(head)
+        status, _, body = await asyncio.wait_for(read_response(reader), PATIENCE_S)
+        assert (status, json.loads(body)["error"]["code"]) == (408, "body_timeout")
+
+
 @pytest.mark.parametrize("line", [b"GET /" + b"a" * 600_000, b"GET / HTTP/1.1\r\nx: " + b"a" * 600_000,
                                   b"GET / HTTP/1.1\r\n" + b"x: y\r\n" * 100_000])  # fmt: skip
 async def test_an_endless_head_is_refused(line):

@@ -6,7 +6,13 @@ from typing import TYPE_CHECKING
 
 from starlette.types import Receive, Scope
 
-from chiasm.errors import ChiasmError, DeadlineExceededError, RequestCancelledError, RequestTooLargeError
+from chiasm.errors import (
+    BodyTimeoutError,
+    ChiasmError,
+    DeadlineExceededError,
+    RequestCancelledError,
+    RequestTooLargeError,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,8 +28,10 @@ class RequestLimits:
     its connection raises `RequestCancelledError`, `interrupt` raises what it is given.
     """
 
-    def __init__(self, timeout_s: float) -> None:
+    def __init__(self, timeout_s: float, *, awaits_body: bool = False) -> None:
+        """With `awaits_body`, a deadline that passes before `watch` raises `BodyTimeoutError`: the client was late."""
         self._timeout_s = timeout_s
+        self._awaits_body = awaits_body
         self._started_s = 0.0
         self._interruption: ChiasmError | None = None
         self._watcher: asyncio.Task[None] | None = None
@@ -47,6 +55,7 @@ class RequestLimits:
 
     def watch(self, receive: Receive, scope: Scope) -> None:
         """From now on notice the client's leaving. The body must have been read: nothing else may call `receive`."""
+        self._awaits_body = False
         self._on_disconnect = scope.get("extensions", {}).get(ON_DISCONNECT)
         if self._on_disconnect is not None:
             self._on_disconnect(lambda: self.interrupt(_client_left()))
@@ -71,6 +80,11 @@ class RequestLimits:
         except TimeoutError as expired:
             if self._interruption is not None:
                 raise self._interruption from None
+            if self._awaits_body:
+                raise BodyTimeoutError(
+                    f"The request's body did not arrive within {self._timeout_s:g} s",
+                    hint="Send it at once, and smaller pictures on a slow connection",
+                ) from expired
             raise DeadlineExceededError(
                 f"The request was not finished within {self._timeout_s:g} s",
                 hint="Ask for fewer tokens or pictures, or raise gateway.request_timeout_s",

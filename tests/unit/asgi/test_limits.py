@@ -6,7 +6,13 @@ import time
 import pytest
 
 from chiasm.asgi.limits import RequestLimits, read_body
-from chiasm.errors import DeadlineExceededError, RequestCancelledError, RequestTooLargeError, ShuttingDownError
+from chiasm.errors import (
+    BodyTimeoutError,
+    DeadlineExceededError,
+    RequestCancelledError,
+    RequestTooLargeError,
+    ShuttingDownError,
+)
 
 
 def receiver(*messages):
@@ -38,6 +44,15 @@ async def within(limits, *steps):
 async def test_the_deadline_interrupts():
     with pytest.raises(DeadlineExceededError, match=r"0\.02 s"):
         await within(RequestLimits(0.02))
+
+
+async def test_a_body_that_drips_has_the_deadline_too_and_is_the_callers_fault():
+    with pytest.raises(BodyTimeoutError, match=r"body did not arrive within 0\.02 s"):
+        async with RequestLimits(0.02, awaits_body=True):
+            await read_body(receiver(piece(b"{", more=True)), [], 100)
+    limits = RequestLimits(0.02, awaits_body=True)
+    with pytest.raises(DeadlineExceededError):  # once it is there, being late is the server's
+        await within(limits, lambda: limits.watch(receiver(), {}))
 
 
 async def test_a_shorter_deadline_counts_from_the_same_start():

@@ -65,7 +65,7 @@ class Exchange:
         try:
             await self._gateway.cover(self._scope)
             with self._gateway.open(self._scope) as seat:
-                async with RequestLimits(self._gateway.settings.request_timeout_s) as limits:
+                async with RequestLimits(self._gateway.settings.request_timeout_s, awaits_body=True) as limits:
                     self._seat, seat.request = seat, limits
                     with self._gateway.interruptions.reaching(limits):
                         await self._serve(limits)

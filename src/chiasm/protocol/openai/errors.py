@@ -13,6 +13,7 @@ STATUS = {
     "missing_extra": 500,
     "invalid_request": 400,
     "request_too_large": 413,
+    "body_timeout": 408,
     "unsupported_feature": 400,
     "invalid_api_key": 401,
     "permission_denied": 403,
