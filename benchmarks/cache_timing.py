@@ -1,9 +1,10 @@
 """Can a tenant tell from times what another has asked? Probes after another asked, against probes after nobody did.
 
 A round has, in random order, three probes by a tenant, each with a picture and question of its own: nobody asked it
-before (fresh), another tenant did (other), the tenant itself did (own). `auc` is the chance that a probe is faster than
-a fresh one: 0.5 tells nothing, and that is wanted of `other`; `own` shows that the caches are there and how much
-would be seen. The interval is a bootstrap over rounds.
+before (fresh), another tenant did (other), the tenant itself did (own). Right before each somebody has asked something,
+before a fresh one about another picture, since a server that has just worked answers a little faster. `auc` is the
+chance that a probe is faster than a fresh one: 0.5 tells nothing, and that is wanted of `other`; `own` shows that the
+caches are there and how much would be seen. The interval is a bootstrap over rounds.
 """
 
 import argparse
@@ -45,9 +46,9 @@ async def measure(server: Server, options: argparse.Namespace) -> list[dict[str,
         for number in range(-2, options.rounds):
             found = {}
             for place, probe in enumerate(order.sample(PROBES, len(PROBES))):
-                body = question(1000 * (number + 3) + place, options)
-                if probe != "fresh":
-                    await first_token_s(session, server, "spy" if probe == "own" else "victim", body)
+                body, apart = (question(1000 * (number + 3) + place + more, options) for more in (0, 500))
+                asker = "spy" if probe == "own" else "victim"
+                await first_token_s(session, server, asker, apart if probe == "fresh" else body)
                 found[probe] = await first_token_s(session, server, "spy", body)
             if number >= 0:
                 rounds.append(found)
