@@ -2,7 +2,8 @@
 
 alone: the quiet tenant's requests only. at its limit: another tenant asks as often as its limit allows. flood: the
 other asks ten times as often, and is refused the rest. Requests come at random times, the same ones in every
-condition; conditions take turns within a round. Text of a few words, on the packaged model.
+condition, with prompts that no other condition has asked; conditions take turns within a round. Text, on the packaged
+model.
 
 The flood's client runs on the same cores, so that its own cost is in the result, too; a run without any server side
 fairness says what that is: `--unfair` gives both tenants one key, without limits.
@@ -58,7 +59,8 @@ def run(server: Server, times: int, seed: int, options: argparse.Namespace) -> d
         loud = context.Process(target=neighbour, args=(server, loud_s, seed + 1_000_000, options, answers))
         loud.start()
         time.sleep(options.head_start_s)
-    found = asyncio.run(ask(server, "quiet", arrivals_s(options.quiet_per_s, options.seconds, seed), seed, options))
+    quiet_s = arrivals_s(options.quiet_per_s, options.seconds, seed)
+    found = asyncio.run(ask(server, "quiet", quiet_s, seed + 500 * times, options))
     sent, refused = answers.get(timeout=300) if loud else (0, 0)
     if loud:
         loud.join(60)
