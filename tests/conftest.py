@@ -8,6 +8,9 @@ from hypothesis import settings
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
+# `make test ARGS="-k name"` hands its own options down to every make that a test starts as its user would.
+for name in ("ARGS", "MAKEFLAGS", "MAKELEVEL", "MAKEOVERRIDES", "MFLAGS"):
+    os.environ.pop(name, None)
 
 settings.register_profile("loaded machine", deadline=None)
 settings.load_profile("loaded machine")
