@@ -18,7 +18,7 @@ class NativeKernels(PlainKernels):
 
     name: ClassVar[str] = "native"
 
-    def __init__(self, passes: Literal["auto", "avx2", "generic"] = "auto") -> None:
+    def __init__(self, passes: Literal["auto", "avx512", "avx2", "generic"] = "auto") -> None:
         self._passes = passes
 
     def resize(self, pixels: Pixels, size: tuple[int, int], resample: int) -> Pixels:
@@ -53,7 +53,7 @@ class NativeKernels(PlainKernels):
         """See `Kernels`."""
         count, _, plane = samples.shape
         out = np.empty((count, 3, frames, plane), np.float32)
-        _native.look_up(samples, table, count, plane, frames, out)
+        _native.look_up(samples, table, count, plane, frames, out, self._passes)
         return out
 
     def turn(self, pixels: Pixels, orientation: int) -> Pixels:

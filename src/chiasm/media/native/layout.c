@@ -9,24 +9,13 @@ void rows_sink(void *layout, long y, const uint8_t *row) {
 
 void patches_sink(void *layout, long y, const uint8_t *row) {
     const patches_layout *l = layout;
-    const long patch = l->patch, merge = l->merge, patch_row = y / patch;
-    const long squares = patch_row / merge * (l->columns / merge);
-    for (long column = 0; column < l->columns; column++, row += 3 * patch) {
-        const long inside = patch_row % merge * merge + column % merge;
-        const long number = (squares + column / merge) * merge * merge + inside;
-        uint8_t *out = l->out + number * 3 * l->stride + y % patch * patch;
-        l->passes->split(row, patch, l->stride, out);
-    }
-}
-
-void look_up(const uint8_t *bytes, const float *table, long count, long plane, long frames, float *out) {
-    for (long number = 0; number < 3 * count; number++, bytes += plane) {
-        const float *values = table + number % 3 * 256;
-        for (long i = 0; i < plane; i++) out[i] = values[bytes[i]];
-        for (long frame = 1; frame < frames; frame++)
-            memcpy(out + frame * plane, out, (size_t)plane * sizeof *out);
-        out += frames * plane;
-    }
+    const long patch = l->patch, merge = l->merge, patch_row = y / patch, patch_bytes = 3 * l->stride;
+    const long square_bytes = merge * merge * patch_bytes;
+    uint8_t *square = l->out + patch_row / merge * (l->columns / merge) * square_bytes;
+    square += patch_row % merge * merge * patch_bytes + y % patch * patch;
+    for (long column = 0; column < l->columns; column += merge, square += square_bytes)
+        for (long inside = 0; inside < merge; inside++, row += 3 * patch)
+            l->passes->split(row, patch, l->stride, square + inside * patch_bytes);
 }
 
 #define BLOCK 32

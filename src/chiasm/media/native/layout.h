@@ -21,9 +21,6 @@ typedef struct {
 /* Up to SLACK_BYTES are read behind a row. */
 void patches_sink(void *layout, long y, const uint8_t *row);
 
-/* `count` times [3, plane] bytes to [3, frames, plane] floats, by a table [3, 256] of floats. */
-void look_up(const uint8_t *bytes, const float *table, long count, long plane, long frames, float *out);
-
 /* A picture turned as EXIF orientation 2 .. 8 asks; `out` is [height, width, 3] after turning. */
 void turn(const picture *from, int orientation, uint8_t *out);
 

@@ -23,9 +23,10 @@ static const char *problem_of(const picture *from, const Py_buffer *source, long
 }
 
 static const passes *passes_named(const char *name) {
-    const passes *best = find_passes();
-    if (!strcmp(name, "auto") || !strcmp(name, best->name)) return best;
-    return strcmp(name, generic_passes.name) ? NULL : &generic_passes;
+    const passes *p = passes_number(0);
+    if (!strcmp(name, "auto")) return p;
+    for (int number = 1; p && strcmp(name, p->name); number++) p = passes_number(number);
+    return p;
 }
 
 static PyObject *done(Py_buffer *source, Py_buffer *target, const char *problem, bool has_memory) {
@@ -75,16 +76,19 @@ static PyObject *py_look_up(PyObject *module, PyObject *args) {
     (void)module;
     Py_buffer source, table, target;
     long count, plane, frames;
-    if (!PyArg_ParseTuple(args, "y*y*lllw*", &source, &table, &count, &plane, &frames, &target)) return NULL;
+    const char *name;
+    if (!PyArg_ParseTuple(args, "y*y*lllw*s", &source, &table, &count, &plane, &frames, &target, &name)) return NULL;
+    const passes *p = passes_named(name);
     const char *problem = NULL;
-    if (!is_side(count) || !is_side(plane) || !is_side(frames)) problem = "sizes must be 1 to 1000000";
+    if (!p) problem = "no such passes";
+    else if (!is_side(count) || !is_side(plane) || !is_side(frames)) problem = "sizes must be 1 to 1000000";
     else if (table.len != 3 * 256 * (Py_ssize_t)sizeof(float)) problem = "the table does not have 3 x 256 floats";
     else if (source.len != 3 * count * plane) problem = "the source is not as large as stated";
     else if (target.len / frames != source.len * (Py_ssize_t)sizeof(float) || target.len % frames)
         problem = "the target does not fit";
     if (!problem) {
         Py_BEGIN_ALLOW_THREADS
-        look_up(source.buf, table.buf, count, plane, frames, target.buf);
+        p->look_up(source.buf, table.buf, count, plane, frames, target.buf);
         Py_END_ALLOW_THREADS
     }
     PyBuffer_Release(&table);
@@ -134,15 +138,19 @@ static PyObject *py_unfilter(PyObject *module, PyObject *args) {
 
 static PyObject *py_names(PyObject *module, PyObject *nothing) {
     (void)module, (void)nothing;
-    const char *best = find_passes()->name;
-    return strcmp(best, generic_passes.name) ? Py_BuildValue("(ss)", best, generic_passes.name)
-                                             : Py_BuildValue("(s)", best);
+    PyObject *names = PyList_New(0);
+    for (int number = 0; names && passes_number(number); number++) {
+        PyObject *name = PyUnicode_FromString(passes_number(number)->name);
+        if (!name || PyList_Append(names, name)) Py_CLEAR(names);
+        Py_XDECREF(name);
+    }
+    return names;
 }
 
 static PyMethodDef methods[] = {
     {"resize", py_resize, METH_VARARGS,
      "resize(source, width, height, channels, out_width, out_height, filter, target, patch, merge, passes)"},
-    {"look_up", py_look_up, METH_VARARGS, "look_up(source, table, count, plane, frames, target)"},
+    {"look_up", py_look_up, METH_VARARGS, "look_up(source, table, count, plane, frames, target, passes)"},
     {"turn", py_turn, METH_VARARGS, "turn(source, width, height, channels, orientation, target)"},
     {"unfilter", py_unfilter, METH_VARARGS, "unfilter(source, width, height, channels, target)"},
     {"names", py_names, METH_NOARGS, "Names of the passes that this machine can do, the best first."},

@@ -2,8 +2,6 @@
 
 #include <string.h>
 
-extern const passes avx2_passes;
-
 static inline uint8_t rounded(int32_t sum) {
     sum = (sum + (1 << (PRECISION - 1))) >> PRECISION;
     return (uint8_t)(sum < 0 ? 0 : sum > 255 ? 255 : sum);
@@ -62,12 +60,38 @@ static void split(const uint8_t *pixels, long count, long plane, uint8_t *out) {
     else split_rest(pixels, 0, count, plane, out);
 }
 
-const passes generic_passes = {"generic", across, down, split};
+void look_up(const uint8_t *bytes, const float *table, long count, long plane, long frames, float *out) {
+    for (long number = 0; number < 3 * count; number++, bytes += plane) {
+        const float *values = table + number % 3 * 256;
+        for (long i = 0; i < plane; i++) out[i] = values[bytes[i]];
+        for (long frame = 1; frame < frames; frame++)
+            memcpy(out + frame * plane, out, (size_t)plane * sizeof *out);
+        out += frames * plane;
+    }
+}
 
-const passes *find_passes(void) {
+const passes generic_passes = {
+    .name = "generic", .across = across, .down = down, .split = split, .look_up = look_up};
+
+static bool is_supported(const passes *p) {
 #if defined(__x86_64__) && defined(__GNUC__)
     __builtin_cpu_init();
-    if (__builtin_cpu_supports("avx2")) return &avx2_passes;
+    if (p == &avx2_passes) return __builtin_cpu_supports("avx2");
+    if (p == &avx512_passes)
+        return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("avx512f") &&
+               __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
+               __builtin_cpu_supports("avx512vbmi") && __builtin_cpu_supports("avx512vnni");
 #endif
-    return &generic_passes;
+    return p == &generic_passes;
+}
+
+const passes *passes_number(int number) {
+    static const passes *const all[] = {
+#if defined(__x86_64__) && defined(__GNUC__)
+        &avx512_passes, &avx2_passes,
+#endif
+        &generic_passes};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        if (is_supported(all[i]) && number-- == 0) return all[i];
+    return NULL;
 }

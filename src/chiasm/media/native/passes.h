@@ -2,10 +2,10 @@
 #ifndef CHIASM_PASSES_H
 #define CHIASM_PASSES_H
 
-#include "coefficients.h"
+#include "blocks.h"
 
-#define MAX_ROWS 4     /* that a horizontal pass takes at once */
-#define SLACK_BYTES 64 /* that may be read behind a row, whatever they hold */
+#define MAX_ROWS 4               /* that a horizontal pass takes at once */
+#define SLACK_BYTES (2 * WINDOW) /* that may be read behind a row, whatever they hold */
 
 typedef struct {
     const char *name;
@@ -15,11 +15,20 @@ typedef struct {
         const coefficients *c, int channels, int rows, const uint8_t *const *sources, uint8_t *const *targets);
     /* Output row `at` from its c->counts[at] source rows, `bytes` bytes each. */
     void (*down)(const coefficients *c, long at, const uint8_t *const *sources, long bytes, uint8_t *target);
-    /* `count` pixels to three planes that lie `plane` bytes apart. */
+    /* `count` pixels to three planes that lie `plane` bytes apart; SLACK_BYTES may be read behind them. */
     void (*split)(const uint8_t *pixels, long count, long plane, uint8_t *out);
+    /* `count` times [3, plane] bytes to [3, frames, plane] floats, by a table [3, 256] of floats. */
+    void (*look_up)(const uint8_t *bytes, const float *table, long count, long plane, long frames, float *out);
+    /* The next two, if not NULL: QUAD rows to their samples, narrowed, of four rows next to each other; SLACK_BYTES are
+     * written behind what the blocks say. */
+    void (*across_quad)(const blocks *b, const uint8_t *const *sources, uint8_t *target);
+    /* `bytes` samples from `count` quads and their weights [count, DIGITS] as digits. SLACK_BYTES may be written behind
+     * them, and four times as many read. */
+    void (*down_quads)(
+        const uint32_t *digits, long count, const uint8_t *const *sources, long bytes, uint8_t *target);
 } passes;
 
-extern const passes generic_passes;
+extern const passes generic_passes, avx2_passes, avx512_passes;
 
 /* `down` for the bytes from `start` on. */
 void down_rest(
@@ -28,7 +37,10 @@ void down_rest(
 /* `split` for the pixels from `start` on. */
 void split_rest(const uint8_t *pixels, long start, long count, long plane, uint8_t *out);
 
-/* The best ones for this machine. */
-const passes *find_passes(void);
+/* `look_up` one number after the other. */
+void look_up(const uint8_t *bytes, const float *table, long count, long plane, long frames, float *out);
+
+/* The ones that this machine can do, the best first; NULL behind the last. */
+const passes *passes_number(int number);
 
 #endif

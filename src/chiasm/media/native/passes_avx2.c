@@ -173,5 +173,5 @@ AVX2 static void split(const uint8_t *pixels, long count, long plane, uint8_t *o
     split_rest(pixels, at, count, plane, out);
 }
 
-const passes avx2_passes = {"avx2", across, down, split};
+const passes avx2_passes = {"avx2", across, down, split, look_up, NULL, NULL};
 #endif

@@ -1,5 +1,7 @@
 #include "resize.h"
 
+#include "quads.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -14,11 +16,15 @@ typedef struct {
     const uint8_t **sources;   /* of one vertical step */
 } work;
 
-static bool work_make(work *w, int filter, bool is_down_first) {
+static bool weights_make(work *w, int filter) {
     const picture *from = w->from;
-    const long row_bytes = from->width * from->channels;
     if (w->width != from->width && !coefficients_make(&w->across, filter, from->width, w->width)) return false;
     if (w->height != from->height && !coefficients_make(&w->down, filter, from->height, w->height)) return false;
+    return true;
+}
+
+static bool rows_make(work *w, bool is_down_first) {
+    const long row_bytes = w->from->width * w->from->channels;
     const long taps = w->down.size ? w->down.taps : 1;
     w->ring_rows = is_down_first ? MAX_ROWS : taps + MAX_ROWS;
     w->ring_row_bytes = 3 * w->width + SLACK_BYTES;
@@ -57,14 +63,13 @@ static void make_across(const work *w, const uint8_t *const *rows, int count, ui
         for (int i = 0; i < count; i++) packed(rows[i], w->width, w->from->channels, targets[i]);
 }
 
-/* `rows` of the source; copied where reading behind them would leave it. */
-static int take_rows(const work *w, long y, const uint8_t **rows) {
-    const long bytes = w->from->width * w->from->channels, total = bytes * w->from->height;
-    const int count = (int)(w->from->height - y < MAX_ROWS ? w->from->height - y : MAX_ROWS);
+int take_rows(const picture *from, uint8_t *padded, long y, const uint8_t **rows) {
+    const long bytes = from->width * from->channels, total = bytes * from->height;
+    const int count = (int)(from->height - y < MAX_ROWS ? from->height - y : MAX_ROWS);
     for (int i = 0; i < count; i++) {
-        rows[i] = source_row(w, y + i);
+        rows[i] = from->pixels + (y + i) * bytes;
         if ((y + i + 1) * bytes + SLACK_BYTES <= total) continue;
-        rows[i] = memcpy(w->padded + i * (bytes + SLACK_BYTES), rows[i], (size_t)bytes);
+        rows[i] = memcpy(padded + i * (bytes + SLACK_BYTES), rows[i], (size_t)bytes);
     }
     return count;
 }
@@ -78,7 +83,7 @@ static void across_first(work *w, row_sink sink, void *layout) {
         while (done < first + count) {
             const uint8_t *rows[MAX_ROWS];
             uint8_t *targets[MAX_ROWS];
-            const int taken = take_rows(w, done, rows);
+            const int taken = take_rows(w->from, w->padded, done, rows);
             for (int i = 0; i < taken; i++) targets[i] = ring_row(w, done + i);
             make_across(w, rows, taken, targets);
             done += taken;
@@ -116,9 +121,13 @@ bool resize(const picture *from, long width, long height, int filter, const pass
     work w = {.from = from, .passes = p, .width = width, .height = height};
     /* Pillow 13 begins with the pass that makes fewer pixels, by this rule; the rounding between them tells. */
     const bool is_down_first = height < from->height && from->height - height > 2 * (from->width - width);
-    const bool is_made = work_make(&w, filter, is_down_first);
-    if (is_made && is_down_first) down_first(&w, sink, layout);
-    else if (is_made) across_first(&w, sink, layout);
+    bool is_made = weights_make(&w, filter);
+    const bool has_quads = is_made && !is_down_first && p->across_quad && w.across.size && w.down.size;
+    if (!has_quads || !resize_quads(from, &w.across, &w.down, p, sink, layout)) {
+        is_made = is_made && rows_make(&w, is_down_first);
+        if (is_made && is_down_first) down_first(&w, sink, layout);
+        else if (is_made) across_first(&w, sink, layout);
+    }
     work_free(&w);
     return is_made;
 }

@@ -13,6 +13,10 @@ typedef struct {
 /* Takes output row `y`, 3 x width bytes that are valid during the call. */
 typedef void (*row_sink)(void *layout, long y, const uint8_t *row);
 
+/* Up to MAX_ROWS rows from `y` on; copied to `padded`, which has room for as many with slack behind each, where reading
+ * behind them would leave the picture. Returns how many. */
+int take_rows(const picture *from, uint8_t *padded, long y, const uint8_t **rows);
+
 /* False when there is no memory; the sink may have seen rows by then. */
 bool resize(const picture *from, long width, long height, int filter, const passes *p, row_sink sink, void *layout);
 

@@ -60,6 +60,20 @@ def test_sizes_whose_passes_pillow_orders_differently(compiled, size, to):
         assert np.array_equal(compiled.resize(pixels, to, resample), PLAIN.resize(pixels, to, resample))
 
 
+@pytest.mark.parametrize("width", [40, 61, 120, 250, 500, 700, 1100, 2500])
+def test_however_far_apart_what_is_read_lies(compiled, width):
+    """Loops choose by this distance how many samples they make at once, and how much they read."""
+    for seed, to in enumerate(((61, 21), (62, 37), (60, 7))):
+        pixels = noise(width, 41, seed)
+        for resample in (LANCZOS, BILINEAR, BICUBIC):
+            assert np.array_equal(compiled.resize(pixels, to, resample), PLAIN.resize(pixels, to, resample))
+
+
+def test_a_panorama_for_which_no_tables_are_made(compiled):
+    pixels = noise(300_000, 4)
+    assert np.array_equal(compiled.resize(pixels, (100_000, 3), LANCZOS), PLAIN.resize(pixels, (100_000, 3), LANCZOS))
+
+
 def test_other_filters_are_left_to_pillow(compiled):
     pixels = noise(50, 40)
     for resample in (0, 4, 5):
@@ -97,6 +111,14 @@ def test_every_value_is_looked_up_in_its_channel(compiled):
             assert np.array_equal(floats[0, 2, frame], np.full(256, table[2][7]))
 
 
+@pytest.mark.parametrize("plane", [1, 63, 64, 65, 127, 196, 256, 1000])
+def test_planes_of_any_length_are_looked_up(compiled, plane):
+    samples = np.random.default_rng(plane).integers(0, 256, (5, 3, plane), np.uint8)
+    table = np.random.default_rng(0).standard_normal((3, 256)).astype(np.float32)
+    for frames in (1, 3):
+        assert np.array_equal(compiled.look_up(samples, table, frames), PLAIN.look_up(samples, table, frames))
+
+
 @pytest.mark.parametrize("orientation", range(1, 9))
 def test_pictures_are_turned_alike(compiled, orientation):
     for size in ((1, 1), (1, 70), (45, 33), (64, 32)):
@@ -121,10 +143,11 @@ def test_unknown_png_filters_are_left_to_pillow(compiled):
         ("resize", b"123", 1, 1, 3, 3, 2, 3, bytearray(18), 2, 1, "auto"),
         ("resize", b"123", 1, 1, 3, 2, 2, 3, bytearray(12), 2, 0, "auto"),
         ("resize", b"1" * 5, 1, 1, 5, 2, 2, 3, bytearray(12), 0, 1, "auto"),
-        ("look_up", b"123", b"", 1, 1, 1, bytearray(12)),
-        ("look_up", b"1234", bytes(3072), 1, 1, 1, bytearray(12)),
-        ("look_up", b"123", bytes(3072), 1, 1, 2, bytearray(12)),
-        ("look_up", b"", bytes(3072), 0, 1, 1, bytearray(0)),
+        ("look_up", b"123", b"", 1, 1, 1, bytearray(12), "auto"),
+        ("look_up", b"1234", bytes(3072), 1, 1, 1, bytearray(12), "auto"),
+        ("look_up", b"123", bytes(3072), 1, 1, 2, bytearray(12), "auto"),
+        ("look_up", b"", bytes(3072), 0, 1, 1, bytearray(0), "auto"),
+        ("look_up", b"123", bytes(3072), 1, 1, 1, bytearray(12), "mmx"),
         ("turn", b"123", 1, 1, 3, 1, bytearray(3)),
         ("turn", b"123", 1, 1, 3, 2, bytearray(4)),
         ("turn", b"123", 2, 1, 3, 2, bytearray(3)),
