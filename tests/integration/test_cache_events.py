@@ -1,7 +1,7 @@
 """Events over ZeroMQ from a publisher that speaks as vLLM's does."""
 
 import asyncio
-from contextlib import suppress
+from contextlib import aclosing, suppress
 
 import msgspec
 import pytest
@@ -19,6 +19,7 @@ class Publisher:
     def __init__(self, folder, max_waiting=1000):
         self.address = EventsAddress(f"ipc://{folder}/p", f"ipc://{folder}/r")
         self.kept = {}
+        self.num_asked = 0
         self._context = zmq.asyncio.Context()
         self._out = self._context.socket(zmq.XPUB)
         self._out.setsockopt(zmq.XPUB_VERBOSE, 1)  # who dials again is told of again
@@ -43,6 +44,7 @@ class Publisher:
     async def _answer(self):
         while True:
             client, _, first = await self._asked.recv_multipart()
+            self.num_asked += 1
             for number, payload in self.kept.items():
                 if number >= int.from_bytes(first, "big"):
                     await self._asked.send_multipart([client, b"", b"", number.to_bytes(8, "big"), payload])
@@ -77,6 +79,27 @@ async def test_batches_come_in_order_and_those_that_were_lost_are_asked_for(publ
     totals = follower.totals
     assert (totals["kv_event_batches"], totals["kv_event_batches_replayed"]) == (4, 2)
     assert totals["kv_event_batches_missed"] == 0
+    await follower.aclose()
+
+
+MANY = 6000
+HASHES = [bytes([number]) * 32 for number in range(16)]
+
+
+async def test_a_gap_of_thousands_is_filled_though_a_server_drops_what_its_socket_has_no_room_for(publisher):
+    """As vLLM does, which sends all at once; the mark at the end is dropped as well."""
+    follower, lost = Follower(), []
+    follower.start(ZmqSource(publisher.address), lost.append)
+    await publisher.subscribed()
+    await publisher.send(0)
+    for number in range(1, MANY):
+        await publisher.send(number, {"type": "BlockRemoved", "block_hashes": HASHES}, is_lost=True)
+    await publisher.send(MANY, CLEARED)
+    await until(lambda: lost, 60)
+    totals = follower.totals
+    assert (totals["kv_event_batches"], totals["kv_event_batches_replayed"]) == (MANY + 1, MANY - 1)
+    assert totals["kv_event_batches_missed"] == 0
+    assert publisher.num_asked > 1, "nothing was dropped: the test shows nothing"
     await follower.aclose()
 
 
@@ -178,14 +201,13 @@ async def test_who_answers_nothing_is_not_waited_for_long(tmp_path, monkeypatch)
     monkeypatch.setattr("chiasm.routing.vllm.cache_events.source._REPLAY_TIMEOUT_S", 0.1)
     source = ZmqSource(EventsAddress(f"ipc://{tmp_path}/p", f"ipc://{tmp_path}/r"))
     with pytest.raises(EngineError, match="does not answer"):
-        await source.replayed(0)
+        await _replay_of(source, 9)
     source.close()
-    assert await asyncio.wait_for(_no_replay(tmp_path), 5) == []
+    mute = ZmqSource(EventsAddress(f"ipc://{tmp_path}/p"))
+    assert await asyncio.wait_for(_replay_of(mute, 9), 5) == []
+    mute.close()
 
 
-async def _no_replay(folder):
-    source = ZmqSource(EventsAddress(f"ipc://{folder}/p"))
-    try:
-        return await source.replayed(0)
-    finally:
-        source.close()
+async def _replay_of(source, until):
+    async with aclosing(source.replayed(0, until)) as batches:
+        return [number async for number, _ in batches]

@@ -51,10 +51,13 @@ class Script:
             raise one
         return one
 
-    async def replayed(self, first):
+    async def replayed(self, first, until):
         if self.fails:
             raise EngineError("nobody answers")
-        return [one for one in self.kept if one[0] >= first]
+        kept = dict(self.kept)
+        while first < until and first in kept:
+            yield first, kept[first]
+            first += 1
 
     def close(self):
         self.is_closed = True
@@ -120,6 +123,12 @@ def test_a_gap_that_stays_leaves_routing_to_book_keeping_and_is_counted(answers)
     found, totals = followed(PROMPT, (3, batch()), (4, batch(removed(1))), **answers)
     assert found == NUM_CHARS, "whether it is evicted is not known any more"
     assert totals["kv_event_batches_missed"] == 2
+
+
+def test_what_a_server_still_has_counts_until_its_memory_ends():
+    found, totals = followed(PROMPT, (4, batch()), kept=[(1, batch(removed(WHOLE))), (2, batch()), (9, batch())])
+    assert 0 < found < NUM_CHARS, "what was evicted is evicted, whatever comes after it"
+    assert (totals["kv_event_batches_replayed"], totals["kv_event_batches_missed"]) == (2, 1)
 
 
 def test_what_is_seen_anew_after_a_gap_counts_again():

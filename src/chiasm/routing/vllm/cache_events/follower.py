@@ -3,8 +3,8 @@
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing
 from typing import Protocol
 
 from chiasm.errors import ChiasmError, EngineError
@@ -35,8 +35,11 @@ class Source(Protocol):
         """The next batch and its number. Raises `EngineError`."""
         ...
 
-    async def replayed(self, first: int) -> list[tuple[int, bytes]]:
-        """Batches from a number on that the server still has; none where it cannot say. Raises `EngineError`."""
+    def replayed(self, first: int, until: int) -> AsyncGenerator[tuple[int, bytes], None]:
+        """Batches from a number on and before another, in order, up to the first that the server has not.
+
+        Raises `EngineError`.
+        """
         ...
 
     def close(self) -> None:
@@ -112,21 +115,19 @@ class Follower:
                 await asyncio.sleep(_RETRY_PAUSE_S)
 
     async def _catch_up(self, source: Source, first: int, until: int) -> None:
-        """Take what was missed from the server's memory, where that has all of it: the order matters."""
-        found: list[tuple[int, bytes]] = []
-        with suppress(ChiasmError):
-            found = [one for one in await source.replayed(first) if first <= one[0] < until]
-        if len(found) != until - first or any(one[0] != first + place for place, one in enumerate(found)):
-            self._miss(until - first, "batches were lost on their way")
-            return
-        for number, payload in found:
-            try:
-                self._apply(number, batch_of(payload))
-            except EngineError as error:
-                self._miss(until - number, error.message)
-                return
-            self._counts["kv_event_batches_replayed"] += 1
-            await asyncio.sleep(0)
+        """Take what was missed from the server's memory, in order. What that does not have any more stays a gap."""
+        num_missing, why = until - first, "batches were lost on their way"
+        try:
+            async with aclosing(source.replayed(first, until)) as batches:
+                async for number, payload in batches:
+                    self._apply(number, batch_of(payload))
+                    self._counts["kv_event_batches_replayed"] += 1
+                    num_missing -= 1
+                    await asyncio.sleep(0)
+        except ChiasmError as error:
+            why = error.message
+        if num_missing:
+            self._miss(num_missing, why)
 
     def _miss(self, num_batches: int, why: str) -> None:
         """What is known may be wrong now: it is left to book-keeping, until blocks are seen anew."""

@@ -1,6 +1,8 @@
 """Events over ZeroMQ: subscribed to where vLLM publishes them, and asked for again where some were missed."""
 
 import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
@@ -17,9 +19,10 @@ _MAX_WAITING = 16
 _MAX_MESSAGE_BYTES = 8 * 2**20
 """Of one step: hundreds of kilobytes are usual. What waits here, at most both together, fills the server's own queue
 next, whose end shows as a gap; a larger message ends the connection, and is a gap as well."""
-_MAX_REPLAYED = 10_000
-_MAX_REPLAYED_BYTES = 64 * 2**20
 _REPLAY_TIMEOUT_S = 5.0
+_REPLAYS_TIMEOUT_S = 60.0
+_SILENCE_S = 0.25
+"""After which an answer that has begun is over: its end mark may have been dropped with the rest."""
 _HEARTBEAT_S = 10.0
 """A host that went away without a word is noticed after three of them, and dialled again."""
 _NUM_BYTES = 8
@@ -65,27 +68,43 @@ class ZmqSource:
         except self._zmq.ZMQError as error:
             raise EngineError(f"ZeroMQ says: {error.strerror}") from error
 
-    async def replayed(self, first: int) -> list[tuple[int, bytes]]:
-        """See `Source`."""
-        if not self._address.replays:
-            return []
-        found: list[tuple[int, bytes]] = []
-        num_bytes = 0
+    async def replayed(self, first: int, until: int) -> AsyncGenerator[tuple[int, bytes], None]:
+        """See `Source`.
+
+        vLLM sends all that it has from a number on at once, and drops what its socket has no room for, which are
+        those after about a thousand, and the end mark: they are asked for again.
+        """
+        loop = asyncio.get_running_loop()
+        deadline_s = loop.time() + _REPLAYS_TIMEOUT_S
+        while first < until and self._address.replays:
+            begin = first
+            async with aclosing(self._answer(first, until)) as answer:
+                async for payload in answer:
+                    yield first, payload
+                    first += 1
+                    if loop.time() > deadline_s:
+                        return
+            if first == begin:
+                return
+
+    async def _answer(self, first: int, until: int) -> AsyncGenerator[bytes, None]:
+        """Batches from a number on, until one is not there. Its socket ends with it, and what comes there too late."""
         asking = self._connected(self._zmq.DEALER, self._address.replays)
+        patience_s = _REPLAY_TIMEOUT_S
         try:
-            async with asyncio.timeout(_REPLAY_TIMEOUT_S):
-                await asking.send_multipart([b"", first.to_bytes(_NUM_BYTES, "big")])
-                while len(found) < _MAX_REPLAYED and num_bytes < _MAX_REPLAYED_BYTES:
+            await asking.send_multipart([b"", first.to_bytes(_NUM_BYTES, "big")])
+            while first < until:
+                async with asyncio.timeout(patience_s):
                     number, payload = _numbered((await asking.recv_multipart())[1:])
-                    if not payload:
-                        break  # the mark at the end
-                    found.append((number, payload))
-                    num_bytes += len(payload)
+                if number != first:  # a gap, or the mark at the end
+                    return
+                yield payload
+                first, patience_s = first + 1, _SILENCE_S
         except (TimeoutError, self._zmq.ZMQError) as error:
-            raise EngineError("The server does not answer for the events that were missed") from error
+            if patience_s == _REPLAY_TIMEOUT_S:
+                raise EngineError("The server does not answer for the events that were missed") from error
         finally:
             asking.close(linger=0)
-        return found
 
     def close(self) -> None:
         """See `Source`."""
