@@ -141,6 +141,45 @@ def test_engines_do_not_outlive_their_server(start, tmp_path):
     until_gone(child_of(tmp_path))
 
 
+HOLDS = """
+import multiprocessing, time
+from multiprocessing import shared_memory
+held = shared_memory.SharedMemory(create=True, size=4096)
+open(sys.argv[1] + ".memory", "w").write(held.name)
+engine = multiprocessing.get_context("spawn").Process(target=time.sleep, args=(600,))  # outlives its server
+engine.start()
+"""
+HOLDS_MEMORY = SERVER.replace("child =", HOLDS + "child =")
+
+
+def server_of(process):
+    """The stand-in's own process: the first that the guard has started."""
+    children = subprocess.run(["pgrep", "-P", str(process.pid)], capture_output=True, check=True, text=True).stdout
+    return int(children.split()[0])
+
+
+ENDS = {
+    "the server is killed": lambda process: os.kill(server_of(process), signal.SIGKILL),
+    "it is killed by its owner": lambda process: process.kill(),
+    "it is stopped, asked to end, and does not": lambda process: (
+        os.kill(server_of(process), signal.SIGSTOP),
+        process.terminate(),
+    ),
+}
+
+
+@pytest.mark.parametrize("end", ENDS.values(), ids=ENDS)
+def test_shared_memory_of_a_killed_server_does_not_stay(start, tmp_path, end):
+    process = start(HOLDS_MEMORY, stop_timeout_s=0.2)
+    process.wait_ready(nothing)
+    held = Path("/dev/shm") / (tmp_path / "v.sock.memory").read_text()
+    assert held.exists()
+    end(process)
+    assert process.wait(DEADLINE_S)
+    until_gone(child_of(tmp_path))
+    assert not held.exists()
+
+
 async def test_its_end_can_be_waited_for(start):
     process = start(SERVER)
     await asyncio.to_thread(process.wait_ready, nothing)

@@ -30,6 +30,7 @@ _SHOWN_LINES = 20
 _LOOK_INTERVAL_S = 0.2
 _LOOK_TIMEOUT_S = 5.0
 _KILL_TIMEOUT_S = 10.0
+_TIDY_TIMEOUT_S = 3.0
 
 
 class Command(msgspec.Struct, frozen=True, kw_only=True):
@@ -126,7 +127,10 @@ class VllmProcess:
 
     def kill(self) -> None:
         """End it now, with all that it has started."""
-        with suppress(ProcessLookupError):
+        self._process.send_signal(signal.SIGUSR1)
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(_TIDY_TIMEOUT_S)
+        with suppress(ProcessLookupError):  # the guard does that; unless it is stuck, or was killed itself
             os.killpg(self.pid, signal.SIGKILL)
         self._process.wait(_KILL_TIMEOUT_S)
         self._close()
