@@ -105,7 +105,7 @@ class WorkerFleet:
             keeping.add_done_callback(_report_fault)
             closing.push_async_callback(_ended, keeping)
             router.start()
-            await self._until_complete(router, keeping)
+            await self._until_complete(router, members, keeping)
             yield router, ingest
 
     def processes(self) -> tuple[WorkerProcessState, ...]:
@@ -134,7 +134,7 @@ class WorkerFleet:
             if self._watched is not None:
                 group.create_task(members.keep_registered(self._watched))
 
-    async def _until_complete(self, router: Router, keeping: "asyncio.Task[None]") -> None:
+    async def _until_complete(self, router: Router, members: Members, keeping: "asyncio.Task[None]") -> None:
         try:
             async with asyncio.timeout(_JOIN_TIMEOUT_S):
                 while not self._is_complete(router):
@@ -142,9 +142,11 @@ class WorkerFleet:
                         keeping.result()
                     await asyncio.sleep(_LOOK_INTERVAL_S)
         except TimeoutError:
-            states = ", ".join(f"{one.name} is {one.state}" for one in router.fleet.members) or "none has joined"
+            states = [f"{one.name} is {one.state}" for one in router.fleet.members]
+            refused = [(name or address, members.refusal(address)) for name, address in self._crew.listed]
+            states += [f"{name} did not join ({why})" for name, why in refused if why]
             raise EngineStartError(
-                f"No complete set of workers after {_JOIN_TIMEOUT_S:.0f} s: {states}",
+                f"No complete set of workers after {_JOIN_TIMEOUT_S:.0f} s: {', '.join(states) or 'none has joined'}",
                 hint="Each stage (encode, prefill, decode) needs a worker; start those that are missing",
             ) from None
 

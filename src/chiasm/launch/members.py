@@ -59,6 +59,10 @@ class Members:
         """The members that a name stands for, whether or not they have joined."""
         return self._behind.get(name, [name])
 
+    def refusal(self, address: str) -> str:
+        """Why who is there could not join at the last try; empty when nobody tried, or somebody joined."""
+        return self._refusals.get(address, "")
+
     async def leave(self, name: str) -> None:
         """Let go of all workers that a name stands for, ending what they still have. Harmless when none joined."""
         for worker_name in self._behind.pop(name, [name]):

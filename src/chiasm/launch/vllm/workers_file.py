@@ -19,6 +19,7 @@ from msgspec import Meta
 
 from chiasm.errors import InvalidSettingError
 from chiasm.protocol.worker import Role
+from chiasm.routing.remote.connection import endpoint_of
 
 _EXAMPLE = 'Write [[workers]] with url = "http://host:port" and roles = ["encode"] or ["prefill", "decode"] for each'
 
@@ -57,6 +58,7 @@ def read_workers(path: str) -> Sequence[ListedWorker]:
     except (OSError, ValueError) as error:  # msgspec's and tomllib's errors are ones
         raise InvalidSettingError(f"Cannot read workers from {path}: {error}", hint=_EXAMPLE) from error
     for one in listed:
+        _check_address(path, one.url)
         if one.kv_replay and not one.kv_events:
             raise InvalidSettingError(f"{path}: kv_replay of {one.url} goes with kv_events", hint="Give it both")
         if one.data_parallel > 1 and "ipc:" in one.kv_events + one.kv_replay:
@@ -66,6 +68,16 @@ def read_workers(path: str) -> Sequence[ListedWorker]:
         if twice := [value for value in values if values.count(value) > 1]:
             raise InvalidSettingError(f"{path} has two workers with the {what} '{twice[0]}'", hint="Each needs its own")
     return named
+
+
+def _check_address(path: str, url: str) -> None:
+    try:
+        endpoint_of(url)
+    except InvalidSettingError as error:
+        raise InvalidSettingError(
+            f"{path}: '{url}' is no address of a server",
+            hint="Use 'http://host:port' (https is not supported) or 'unix:/path'",
+        ) from error
 
 
 def _name(url: str) -> str:

@@ -33,7 +33,7 @@ class WorkerConnection:
 
     def __init__(self, address: str, token: str | None, headers: Mapping[str, str] | None = None) -> None:
         """Take `http://host:port`, or `unix:` and a path, and headers for every call. Nothing is connected yet."""
-        self._endpoint = _endpoint(address)
+        self._endpoint = endpoint_of(address)
         self._headers = _headers(self._endpoint, token, headers or {})
         self._idle: list[Channel] = []  # the last one used comes first, so that others grow old
         self._channels: set[Channel] = set()
@@ -164,8 +164,8 @@ class WorkerConnection:
             ) from error
 
 
-def _endpoint(address: str) -> str | tuple[str, int]:
-    """A path, or host and port."""
+def endpoint_of(address: str) -> str | tuple[str, int]:
+    """What an address of a worker names: a path, or host and port. Raises `InvalidSettingError` for what is none."""
     if address.startswith(_UNIX):
         return address.removeprefix(_UNIX)
     try:
