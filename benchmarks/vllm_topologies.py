@@ -59,6 +59,9 @@ def parsed(argv: list[str]) -> argparse.Namespace:
     parser.add_argument(
         "--way-environment", nargs="+", default=[], metavar="NAME=VALUE", help="of the topologies' servers"
     )
+    parser.add_argument(
+        "--environment", nargs="+", default=[], metavar="NAME=VALUE", help="of the server asked directly"
+    )
     parser.add_argument("--turns", type=int, default=12, help="how often each way is asked")
     parser.add_argument("--concurrency", type=int, nargs="+", default=[1, 4], help="requests open at once")
     parser.add_argument("--images", type=int, default=1, help="pictures of a request")
@@ -66,8 +69,8 @@ def parsed(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("--output", type=int, default=16, help="tokens of an answer")
     parser.add_argument("--name", help="end of the result file's name; default vllm-topologies-MODEL")
     args = parser.parse_args(argv)
-    if any("=" not in one for one in args.way_environment):
-        parser.error("--way-environment takes NAME=VALUE")
+    if any("=" not in one for one in args.way_environment + args.environment):
+        parser.error("--environment and --way-environment take NAME=VALUE")
     args.threads = args.threads or len(os.sched_getaffinity(0))
     args.name = args.name or f"vllm-topologies-{args.model}"
     return args
@@ -77,7 +80,7 @@ def parsed(argv: list[str]) -> argparse.Namespace:
 async def running(args: argparse.Namespace) -> AsyncIterator[Mapping[str, Server]]:
     """Every way's servers."""
     model = models.picture_model(args.model)
-    with _direct(args.python, model, args.threads) as url:
+    with _direct(args.python, model, args.threads, _variables(args.environment)) as url:
         topologies = [Topology(name=BASELINE, url=url)]
         for way in args.ways:
             words = ["--engine", "vllm", "--topology", way, "--model", str(model), "--workers", "1", "--encoders", "1"]
@@ -94,21 +97,27 @@ async def running(args: argparse.Namespace) -> AsyncIterator[Mapping[str, Server
             topologies=tuple(topologies),
             baseline=BASELINE,
             loads=(1.0,),
-            environment=_ENVIRONMENT | dict(one.split("=", 1) for one in args.way_environment),
+            environment=_ENVIRONMENT | _variables(args.way_environment),
             start_timeout_s=START_TIMEOUT_S,
         )
         async with servers(spec) as started:
             yield {one.name: one for one in started}
 
 
+def _variables(words: list[str]) -> dict[str, str]:
+    return dict(one.split("=", 1) for one in words)
+
+
 @contextmanager
-def _direct(python: Path, model: Path, threads: int) -> Iterator[str]:
+def _direct(python: Path, model: Path, threads: int, variables: dict[str, str]) -> Iterator[str]:
     """The URL of one whole vLLM server, started as Chiasm starts its own, but without videos and cache events."""
     flags = ["--generation-config", "vllm", "--max-num-seqs", "128", "--enable-prefix-caching"]
     flags += ["--limit-mm-per-prompt", '{"image": 16, "video": 0}']
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder) / "log"
-        environment = _ENVIRONMENT | {"OMP_NUM_THREADS": str(threads), "VLLM_ENABLE_V1_MULTIPROCESSING": "1"}
+        environment = (
+            _ENVIRONMENT | {"OMP_NUM_THREADS": str(threads), "VLLM_ENABLE_V1_MULTIPROCESSING": "1"} | variables
+        )
         server = start(*flags, log_path=log, model=model, environment=environment, python=python)
         try:
             wait_ready(server)
@@ -171,7 +180,8 @@ def main(argv: list[str]) -> None:
     """Write one result file."""
     args = parsed(argv)
     result: dict[str, Any] = {"machine": machine.describe(), "model": args.model, "turns": args.turns}
-    result |= {"direct_threads": args.threads, "way_threads": args.way_threads, "way_environment": args.way_environment}
+    result |= {"direct_threads": args.threads, "direct_environment": args.environment}
+    result |= {"way_threads": args.way_threads, "way_environment": args.way_environment}
     result |= {"images": args.images, "tokens": args.tokens, "output": args.output}
     try:
         result["concurrency"] = asyncio.run(everything(args))

@@ -24,6 +24,11 @@ def prepare_threads() -> None:
         os.environ.setdefault(name, value)
 
 
+def thread_variables() -> dict[str, str]:
+    """What a server of another program that computes on shared cores is given, too; what was set by hand stays."""
+    return {name: os.environ.get(name, value) for name, value in THREAD_VARIABLES.items()}
+
+
 def return_freed_memory() -> None:
     """Let go of what was freed, all the same: for what is large and was needed once. Does nothing without glibc."""
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)

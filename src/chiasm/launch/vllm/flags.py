@@ -12,6 +12,7 @@ from chiasm.launch.vllm.devices import is_encoder
 from chiasm.protocol.worker import Role
 from chiasm.routing.vllm.cache_events import EventsAddress
 from chiasm.settings import Settings
+from chiasm.settings.process import thread_variables
 
 _NO_DOMAIN = "none.invalid"  # RFC 2606: nothing resolves there, so that a server fetches nothing
 _STRUCTURED = {"backend": "guidance", "disable_any_whitespace": True}  # the embedded engine's, as it uses it
@@ -89,6 +90,7 @@ def environment_of(spec: WorkerSpec, settings: Settings, place: Place) -> dict[s
     if place.device == "cpu":
         gib = max(1, -(-settings.vllm.kv_cache_bytes // 2**30))
         variables |= {"VLLM_CPU_KVCACHE_SPACE": str(gib), "VLLM_CPU_OMP_THREADS_BIND": "nobind"}
+        variables |= thread_variables()
         if settings.engine.threads:
             variables["OMP_NUM_THREADS"] = str(settings.engine.threads)
         if _is_eager(settings, place):

@@ -197,6 +197,14 @@ def test_what_the_operator_adds_comes_last_and_only_where_it_belongs():
     assert all(flags["--seed"] == "1" for flags in found.values())
 
 
+def test_on_cpu_threads_sleep_while_they_wait_for_each_other_unless_somebody_set_it_otherwise(monkeypatch):
+    monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
+    assert environment_of(SPEC, Settings(), place())["OMP_WAIT_POLICY"] == "passive"
+    assert "OMP_WAIT_POLICY" not in environment_of(SPEC, Settings(), place(device="cuda"))
+    monkeypatch.setenv("OMP_WAIT_POLICY", "active")
+    assert environment_of(SPEC, Settings(), place())["OMP_WAIT_POLICY"] == "active"
+
+
 def test_on_cpu_memory_for_keys_and_values_is_whole_gibibytes():
     settings = Settings(vllm=VllmSettings(kv_cache_bytes=2**30 + 1))
     assert environment_of(SPEC, settings, place())["VLLM_CPU_KVCACHE_SPACE"] == "2"
