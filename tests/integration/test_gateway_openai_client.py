@@ -6,6 +6,7 @@ import openai
 import pytest
 import pytest_asyncio
 
+from chiasm.tenancy.edit import new_key
 from tests.fakes import by_prompt
 from tests.integration.gateway_server import running
 
@@ -198,3 +199,20 @@ async def test_closing_a_stream_cancels_it(client, server):
     await stream.close()
     await server.until_idle()
     assert server.outcomes()["cancelled"] == before + 1
+
+
+async def test_beyond_a_limit_the_client_learns_when_to_come_back_whatever_it_sent(tmp_path):
+    keys = tmp_path / "keys.toml"
+    keys.write_text("[tenants.acme]\nmax_requests_per_minute = 1\n")
+    key = new_key(keys, "acme", ["infer"])
+    async with (
+        running(by_prompt(), keys_file=str(keys)) as limited,
+        openai.AsyncOpenAI(base_url=f"{limited.address}/v1", api_key=key, max_retries=0) as made,
+    ):
+        await made.chat.completions.create(model="fake", messages=say("hello"))
+        for text in ("again", "large " * 1_000_000):
+            with pytest.raises(openai.RateLimitError) as caught:
+                await made.chat.completions.create(model="fake", messages=say(text))
+            assert (caught.value.code, caught.value.request_id[:9]) == ("rate_limited", "chatcmpl-")
+            assert 1 <= int(caught.value.response.headers["retry-after"]) <= 60
+        assert limited.outcomes() == {"finished": 1, "rate_limited": 2}

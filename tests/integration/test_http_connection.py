@@ -1,7 +1,8 @@
 """The connection itself, before small applications: bodies of all sizes, responses of all kinds, order and limits."""
 
 import asyncio
-from contextlib import asynccontextmanager
+import http.client
+from contextlib import asynccontextmanager, closing, suppress
 from types import SimpleNamespace
 
 import pytest
@@ -155,6 +156,57 @@ async def test_a_body_that_is_withheld_after_a_refusal_is_not_waited_for():
     async with served(refuse, keep_alive_s=0.5) as (_, reader, writer):
         writer.write(post(b"x" * 100)[:-50])
         assert (await read_response(reader))[0] == 413
+        assert await asyncio.wait_for(reader.read(), PATIENCE_S) == b""
+
+
+async def refuse(scope, receive, send):
+    await answer(send, b"no", 429)
+
+
+def asked(port, body, headers):
+    """What a client learns that sends all of its body before it reads, as most do."""
+    with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE_S)) as client:
+        client.request("POST", "/", body, headers)
+        made = client.getresponse()
+        return made.status, made.getheader("connection"), made.read()
+
+
+@pytest.mark.parametrize(("headers", "connection"), [({}, None), ({"Connection": "close"}, "close")])
+async def test_a_large_body_does_not_cost_the_client_its_answer(headers, connection):
+    async with served(refuse) as (made, _, writer):
+        for body in (bytes(20_000_000), (bytes(100_000) for _ in range(200))):
+            assert await asyncio.to_thread(asked, made.port, body, headers) == (429, connection, b"no")
+        writer.close()
+        await until(lambda: not made.state.connections)
+
+
+@pytest.mark.parametrize("is_chunked", [False, True])
+async def test_a_body_without_end_is_not_read_for_ever(monkeypatch, is_chunked):
+    monkeypatch.setattr("chiasm.asgi.http.call.MAX_DISCARDED_BYTES", 200_000)
+    monkeypatch.setattr("chiasm.asgi.http.connection.MAX_DISCARDED_BYTES", 200_000)
+    async with served(refuse) as (made, reader, writer):
+        length = b"Transfer-Encoding: chunked" if is_chunked else b"Content-Length: 1000000000"
+        writer.write(b"POST / HTTP/1.1\r\nHost: x\r\n%b\r\n\r\n" % length)
+        status, headers, _ = await read_response(reader)
+        assert (status, headers.get("connection")) == (429, None if is_chunked else "close")
+        piece = b"%x\r\n%b\r\n" % (50_000, bytes(50_000)) if is_chunked else bytes(50_000)
+        num_sent = 0
+        while made.state.connections:
+            writer.write(piece)
+            num_sent += len(piece)
+            with suppress(ConnectionError):
+                await asyncio.wait_for(writer.drain(), PATIENCE_S)
+            await asyncio.sleep(0)
+        assert num_sent > 200_000
+
+
+@pytest.mark.parametrize("headers", [(), ("Connection: close",)])
+async def test_a_broken_body_after_the_answer_ends_the_connection_without_a_second_one(headers):
+    async with served(refuse) as (_, reader, writer):
+        head = ["POST / HTTP/1.1", "Host: x", "Transfer-Encoding: chunked", *headers]
+        writer.write("\r\n".join(head).encode() + b"\r\n\r\n5\r\nab")
+        assert (await read_response(reader))[0] == 429
+        writer.write(b"cdeX\r\nnonsense")
         assert await asyncio.wait_for(reader.read(), PATIENCE_S) == b""
 
 

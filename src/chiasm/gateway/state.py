@@ -18,6 +18,7 @@ from chiasm.gateway.exchange.ids import RequestIds
 from chiasm.gateway.media_keys import MediaKeys
 from chiasm.gateway.peers import Peers
 from chiasm.gateway.receipts import ReceiptRing
+from chiasm.gateway.refusals import Refusals
 from chiasm.gateway.tracing import Tracing
 from chiasm.media.reference import MediaReference
 from chiasm.media.spool import SpoolLease
@@ -136,6 +137,7 @@ class Gateway:
         self.metrics = GatewayMetrics(self._levels, self._worker_levels, self._worker_totals)
         self.metrics.registry.register(FetchLookups(lambda: ingest.fetch_lookups))
         self.tracing = Tracing()
+        self.refusals = Refusals(self.metrics, settings.refusal_delay_s, self.tenants.title)
         self.renewable: Renewable | None = None
         self.encoders_wanted: int | None = None
         self.replaceable: Replaceable | None = None
@@ -160,8 +162,9 @@ class Gateway:
 
     def open(self, scope: Scope) -> Seat:
         """Let a request in, for a block. Raises `RateLimitedError`; entering it, what `Admission.open` raises."""
+        meter = self.tenants.admit(scope["tenant"])
         self.tracing.begin(scope["headers"])
-        return self.admission.open(self.tenants.admit(scope["tenant"]).share)
+        return self.admission.open(meter.share)
 
     def end(self, endpoint: str, receipt: Receipt, tenant: str, num_streamed_tokens: int = 0) -> None:
         """Record the only ending of a request: counters, receipt, trace, log line, and what its tenant has used.
@@ -201,6 +204,7 @@ class Gateway:
             "requests_open": self.admission.num_open,
             "requests_running": self.admission.num_running,
             "requests_queued": self.admission.num_queued,
+            "refusals_waiting": self.refusals.num_waiting,
             "ready": self.is_ready,
             "gateways": self.link.num_gateways,
             "store_up": self.link.is_up,

@@ -3,6 +3,7 @@
 import logging
 import sys
 import time
+from collections.abc import Mapping
 from typing import Any, Literal
 
 import msgspec
@@ -62,6 +63,12 @@ def log_receipt(endpoint: str, receipt: Receipt) -> None:
         receipt.num_output_tokens,
         extra={_FIELDS: _fields(endpoint, receipt)},
     )
+
+
+def log_refusals(tenant: str, codes: Mapping[str, int]) -> None:
+    """Write how many requests of a tenant were not let in since the last such line, by code."""
+    counts = " ".join(f"{code}={count}" for code, count in sorted(codes.items()))
+    LOGGER.info("refused tenant=%s %s", tenant, counts, extra={_FIELDS: {"tenant": tenant, "refused": dict(codes)}})
 
 
 def _fields(endpoint: str, receipt: Receipt) -> dict[str, Any]:

@@ -23,9 +23,11 @@ LEVELS = {
     "requests_open": "Requests that have come and not ended.",
     "requests_running": "Requests with a running slot.",
     "requests_queued": "Requests that wait for a running slot.",
+    "refusals_waiting": "Refusals whose answers wait, since their tenants ask on without a pause.",
     "ready": "1 while new requests are taken.",
     "gateways": "Gateways that share a store, this one too, when it last answered.",
     "hints_learned": "What other gateways told of where contents are cached, of workers that this one knows, too.",
+    "hints_skipped": "What other gateways told that this version does not understand.",
     "store_up": "1 while the store that gateways share answers, or none is shared.",
     "encoder_queue_seconds": "Predicted work of encoders not done yet, per ready encoder.",
     "prefill_queue_seconds": "Predicted work of prefill not done yet, per ready worker.",
@@ -89,6 +91,11 @@ class GatewayMetrics:
     def receive(self, endpoint: str) -> None:
         """Count a request that arrived; `end` follows exactly once."""
         self._child(self._received, endpoint).inc()
+
+    def refuse(self, endpoint: str, code: str) -> None:
+        """Count a request that arrived and was not let in."""
+        self._child(self._received, endpoint).inc()
+        self._child(self._ended, endpoint, code).inc()
 
     def end(self, endpoint: str, receipt: Receipt) -> None:
         """Count a request's only ending."""

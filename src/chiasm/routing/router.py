@@ -104,6 +104,7 @@ class Router:
         totals: Counter[str] = Counter()
         for one in stats:
             totals.update(one.totals)
+        totals["hints_skipped"] = self.notes.num_skipped
         own = self._parts.counts  # workers count under some of these names, too, and do not see the whole
         sums["num_open_requests"] = self._parts.num_open
         is_healthy = bool(self.fleet.with_role("prefill") and self.fleet.with_role("decode"))

@@ -58,6 +58,15 @@ class GatewaySettings(Section, frozen=True, kw_only=True):
     ] = "tenant"
     max_running_requests: Annotated[int, Meta(ge=1, description="Requests served at once; more wait.")] = 64
     max_queued_requests: Annotated[int, Meta(ge=0, description="Requests that may wait; more get 429.")] = 256
+    refusal_delay_s: Annotated[
+        float,
+        Meta(
+            ge=0,
+            le=10,
+            description="How long the answer waits to a tenant that asks on beyond its limits, "
+            "more than 10 times a second; 0: not at all.",
+        ),
+    ] = 1.0
     max_body_bytes: Annotated[int, Meta(ge=1024, description="Largest request body.")] = 64 * 2**20
     request_timeout_s: Annotated[float, Meta(gt=0, description="Deadline of a request, queueing included.")] = 120.0
     ttft_slo_s: Annotated[

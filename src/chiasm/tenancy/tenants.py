@@ -102,6 +102,11 @@ class Tenants:
         ours = [tenant_of(key) for key in self._settings.api_keys]
         return (*ours, *self.file.tenants) or (NOBODY_IN_PARTICULAR.tenant,)
 
+    def title(self, tenant: str) -> str:
+        """What the log calls a tenant: its name, or its key's place in the settings, of which it has no hash either."""
+        keys = self._settings.api_keys
+        return next((f"api_keys[{number}]" for number, key in enumerate(keys) if tenant_of(key) == tenant), tenant)
+
     def known(self) -> Collection[str]:
         """All tenants that have a key, or had one and used it since the server started."""
         return dict.fromkeys((*self.names(), *self._meters)).keys()

@@ -126,6 +126,19 @@ def test_notes_that_cannot_be_understood_say_nothing(notes):
     run(learn())
 
 
+def test_kinds_of_a_newer_gateway_are_skipped_and_the_rest_is_learned():
+    async def learn():
+        first, second = two()
+        first.router.fleet.embeddings.held("ab" * 32, "w0", SALT)
+        known = msgspec.msgpack.decode(first.router.take_notes(10, MANY_BYTES))
+        mixed = [{"type": "of_tomorrow", "worker": "w0"}, *known, 5, known[0] | {"worker": 5}]
+        assert second.router.learn(msgspec.msgpack.encode(mixed)) == 1
+        assert second.router.fleet.embeddings.holders("ab" * 32, SALT)
+        assert second.router.stats().totals["hints_skipped"] == 3
+
+    run(learn())
+
+
 def test_a_worker_is_drained_and_gets_work_again_when_it_is_proven():
     async def drain():
         fleet, _ = two()

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 MAX_UNREAD_BYTES = 64 * 2**10
 """Of a body that the application has not asked for, or, without a stated length, does not keep up with."""
+MAX_DISCARDED_BYTES = 64 * 2**20
+"""Of a body that comes after its answer. A client that sends all before it reads learns nothing otherwise."""
 _MAX_JOINED_BYTES = 64 * 2**10
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 _NO_BODY = frozenset({204, 304})
@@ -113,6 +115,16 @@ class Call:
         return self._is_started
 
     @property
+    def awaits_continue(self) -> bool:
+        """Whether the client was not told to send the body, and may not."""
+        return self._expects_continue and not self._is_complete
+
+    @property
+    def num_missing(self) -> int:
+        """Bytes of the body that have not come; 0 where its length was not stated."""
+        return max(0, self._num_bytes - self._num_received)
+
+    @property
     def rest(self) -> memoryview | None:
         """Where the rest of the body goes; None when nobody wants it."""
         return None if self._buffer is None else memoryview(self._buffer)[self._num_received :]
@@ -181,7 +193,7 @@ class Call:
             self._waiter.set_result(None)
 
     def _head(self, status: int, headers: list[tuple[bytes, bytes]]) -> bytes:
-        if self._expects_continue and not self._is_complete:  # the client waits to be told to send, and is not
+        if self.awaits_continue or self.num_missing > MAX_DISCARDED_BYTES:
             self.keeps_alive = False
         self._num_left, self._is_chunked = -1, False
         lines = [_status_line(status)]

@@ -7,7 +7,7 @@ from urllib.parse import unquote
 
 import httptools
 
-from chiasm.asgi.http.call import Call
+from chiasm.asgi.http.call import MAX_DISCARDED_BYTES, Call
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
@@ -22,7 +22,8 @@ class Connection(asyncio.BufferedProtocol):
     """Parses requests and serves them in order. Made by uvicorn's server, which closes it by `shutdown`.
 
     An idle connection, and a request's head, end after the keep-alive time; a head of more than `MAX_HEAD_BYTES` is
-    refused. Bodies are read only as far as the application asks for them; see `Call`.
+    refused. Bodies are read only as far as the application asks for them (see `Call`), and after an answer only so that
+    it arrives.
     """
 
     transport: asyncio.Transport
@@ -39,6 +40,7 @@ class Connection(asyncio.BufferedProtocol):
         self._incoming: Call | None = None  # its body is still coming
         self._waiting: deque[Call] = deque()
         self._num_direct_bytes = 0  # still to come of a body that goes past the parser
+        self._num_discarded = -1  # of a body that came after its answer; none does
         self._is_in_head = False
         self._num_head_bytes = 0
         self._expires_at_s: float | None = None
@@ -77,6 +79,11 @@ class Connection(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         """Take the bytes that came."""
+        if self._num_discarded >= 0:
+            self._num_discarded += nbytes
+            if self._num_discarded > MAX_DISCARDED_BYTES:
+                self.transport.close()
+                return
         if self._num_direct_bytes:
             self._num_direct_bytes -= nbytes
             assert self._incoming is not None
@@ -151,7 +158,7 @@ class Connection(asyncio.BufferedProtocol):
         assert call is not None
         call.complete()
         if call.has_ended:
-            self._next()
+            self._leave(call)
 
     # What calls and the server need.
 
@@ -183,14 +190,14 @@ class Connection(asyncio.BufferedProtocol):
             await asyncio.shield(self._writable)
 
     def ended(self, call: Call) -> None:
-        """A response is complete. What is left of its request's body is read and forgotten."""
-        if not call.keeps_alive:
-            self.transport.close()
-        elif call is self._incoming:
-            self._expire_soon()
-            self.resume_reading()
+        """A response is complete. What is left of its request's body is read and forgotten, also before closing.
+
+        A connection that is closed with unread bytes is reset, and the client may lose the answer.
+        """
+        if call is self._incoming and not call.awaits_continue:
+            self._discard(call)
         else:
-            self._next()
+            self._leave(call)
 
     def shutdown(self) -> None:
         """Close when the request under way is answered."""
@@ -219,6 +226,23 @@ class Connection(asyncio.BufferedProtocol):
         self._server.tasks.add(task)
         task.add_done_callback(self._server.tasks.discard)
 
+    def _discard(self, call: Call) -> None:
+        """Read what is left of a body, past the parser where its length is known; up to `MAX_DISCARDED_BYTES`."""
+        self._num_discarded = 0
+        self._num_direct_bytes = self._num_direct_bytes or call.num_missing
+        self._expire_soon()
+        if not call.keeps_alive and self.transport.can_write_eof():
+            self.transport.write_eof()
+        self.resume_reading()
+
+    def _leave(self, call: Call) -> None:
+        """Go on after a call of which nothing is left."""
+        self._num_discarded = -1
+        if call.keeps_alive:
+            self._next()
+        else:
+            self.transport.close()
+
     def _next(self) -> None:
         self._active = None
         if self._waiting:
@@ -229,7 +253,8 @@ class Connection(asyncio.BufferedProtocol):
 
     def _refuse(self, answer: bytes) -> None:
         if not self.transport.is_closing():
-            self.transport.write(answer)
+            if self._num_discarded < 0:  # else the request has its answer
+                self.transport.write(answer)
             self.transport.close()
 
     def _expire_soon(self) -> None:

@@ -15,8 +15,10 @@ from chiasm.errors import (
     InvalidRequestError,
     MediaError,
     ModelNotFoundError,
+    OverloadedError,
     RequestCancelledError,
     RequestTooLargeError,
+    ShuttingDownError,
     UnsupportedFeatureError,
     UnsupportedMediaError,
 )
@@ -86,16 +88,24 @@ class PoolingExchange:
         self._numbers = PictureNumbers()
 
     async def run(self) -> None:
+        """Let the request in and serve it, or say why not."""
+        try:
+            await self._gateway.cover(self._scope)
+            with self._gateway.open(self._scope) as seat:
+                await self._run(seat)
+        except (OverloadedError, ShuttingDownError) as error:  # of `open`: `_run` raises none
+            tenant = self._scope["tenant"]
+            await self._gateway.refusals.answer(self._dialect.name, tenant, error, self._id, self._send)
+
+    async def _run(self, seat: "Seat") -> None:
         """Serve the request and record its one ending, whatever happens."""
         outcome = RequestCancelledError.code
         self._gateway.metrics.receive(self._dialect.name)
         try:
-            await self._gateway.cover(self._scope)
-            with self._gateway.open(self._scope) as seat:
-                async with RequestLimits(self._gateway.settings.request_timeout_s, awaits_body=True) as limits:
-                    self._seat, seat.request = seat, limits
-                    with self._gateway.interruptions.reaching(limits):
-                        await self._serve(limits)
+            async with RequestLimits(self._gateway.settings.request_timeout_s, awaits_body=True) as limits:
+                self._seat, seat.request = seat, limits
+                with self._gateway.interruptions.reaching(limits):
+                    await self._serve(limits)
             outcome = FINISHED
         except ChiasmError as error:
             outcome = error.code

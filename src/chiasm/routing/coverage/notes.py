@@ -53,7 +53,8 @@ class ClearedNote(msgspec.Struct, frozen=True, tag="cleared"):
 
 
 Note = ServedNote | OfferedNote | HeldNote | DiedNote | ClearedNote
-_decode = msgspec.msgpack.Decoder(list[Note]).decode
+_decode_list = msgspec.msgpack.Decoder(list[msgspec.Raw]).decode
+_decode = msgspec.msgpack.Decoder(Note).decode
 _encode = msgspec.msgpack.Encoder().encode
 
 
@@ -62,6 +63,9 @@ class ContentNotes:
 
     Only workers that other gateways know, too, are worth a word; `is_shared` says whether one is. What workers died of
     is told, too, so that it is not tried at every gateway.
+
+    Attributes:
+        num_skipped: Notes of others that this version does not understand.
     """
 
     def __init__(
@@ -77,6 +81,7 @@ class ContentNotes:
         self._is_shared = is_shared
         self._pending: deque[Note] = deque(maxlen=_MAX_PENDING)
         self._is_learning = False
+        self.num_skipped = 0
         prefixes.on_served = self._served
         embeddings.on_offered = self._offered
         embeddings.on_held = self._held
@@ -103,13 +108,9 @@ class ContentNotes:
     def learn(self, payload: bytes) -> int:
         """Remember what another gateway's notes say about workers that are shared; returns of how many that was so.
 
-        Notes that cannot be understood say nothing.
+        Notes that cannot be understood say nothing: those of a newer gateway may stand beside others that can.
         """
-        try:
-            notes = _decode(payload)
-        except (msgspec.DecodeError, RecursionError):
-            return 0
-        ours = [note for note in notes if isinstance(note, ClearedNote) or self._is_shared(note.worker)]
+        ours = [note for note in self._read(payload) if isinstance(note, ClearedNote) or self._is_shared(note.worker)]
         self._is_learning = True
         try:
             for note in ours:
@@ -117,6 +118,20 @@ class ContentNotes:
         finally:
             self._is_learning = False
         return len(ours)
+
+    def _read(self, payload: bytes) -> list[Note]:
+        notes: list[Note] = []
+        try:
+            packed = _decode_list(payload)
+        except (msgspec.DecodeError, RecursionError):
+            packed = []
+            self.num_skipped += 1
+        for one in packed:
+            try:
+                notes.append(_decode(one))
+            except (msgspec.DecodeError, RecursionError):
+                self.num_skipped += 1
+        return notes
 
     def _remember(self, note: Note) -> None:
         if isinstance(note, ServedNote):
