@@ -3,6 +3,7 @@
 import errno
 import os
 import sys
+from typing import Annotated
 
 import typer
 
@@ -29,9 +30,9 @@ from chiasm.cli.serve import serve
 from chiasm.cli.simulate import simulate
 from chiasm.cli.tokens import tokens
 from chiasm.cli.trace import trace
-from chiasm.cli.version import version
+from chiasm.cli.version import print_version, version
 from chiasm.cli.worker import worker
-from chiasm.errors import ChiasmError
+from chiasm.errors import ChiasmError, EngineStartError
 
 _HELP = """Serve vision-language models, and see where the time goes.
 
@@ -47,6 +48,17 @@ First steps:
 """
 
 app = Commands(name="chiasm", help=_HELP, no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version.", is_eager=True, callback=print_version)
+    ] = False,
+) -> None:
+    pass
+
+
 app.command()(serve)
 app.command()(worker)
 app.command()(ask)
@@ -73,6 +85,7 @@ app.add_typer(plugin, name="plugin")
 
 
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
+_NO_THREAD = "can't start new thread"  # CPython's words; there is no class for it
 
 
 def main() -> None:
@@ -81,9 +94,22 @@ def main() -> None:
         app()
     except ChiasmError as error:
         sys.exit(report_error(error))
+    except RuntimeError as error:
+        if _NO_THREAD not in str(error):
+            raise
+        sys.exit(report_error(_no_process()))
     except OSError as error:
+        if error.strerror == os.strerror(errno.EAGAIN):  # of fork; files have other words for it
+            sys.exit(report_error(_no_process()))
         if error.errno not in _NO_ROOM:
             raise
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left would fail at the end again
         typer.secho(f"Error: The output cannot be written: {error.strerror}", fg=typer.colors.RED, err=True)
         sys.exit(FAILURE)
+
+
+def _no_process() -> ChiasmError:
+    return EngineStartError(
+        "The system starts no further thread or process",
+        hint="Raise the limit: 'ulimit -u', --pids-limit of a container, TasksMax= of a systemd unit",
+    )

@@ -34,7 +34,7 @@ def call(
     finally:
         connection.close()
     if response.status != http.client.OK:
-        raise _failure(response.status, data)
+        raise _without_operators(path, data) or _failure(response.status, data)
     try:
         return json.loads(data)
     except ValueError as error:
@@ -99,6 +99,17 @@ class ChatClient:
                     raise _rebuilt(chunk["error"])
                 yield chunk
         raise EngineError("The answer was cut off")
+
+
+def _without_operators(path: str, body: bytes) -> ChiasmError | None:
+    """Why a server has no such path below `/admin/`, where that is the answer."""
+    if not path.startswith("/admin/") or b'"not_found"' not in body:
+        return None
+    return EngineError(
+        "The server lets no operators in: it has neither gateway.admin_keys nor a keys file",
+        hint="'chiasm keys new operators --scope admin' makes a key; start the server with "
+        "--set gateway.keys_file=keys.toml, and give the key to this command as --api-key",
+    )
 
 
 def _failure(status: int, body: bytes) -> ChiasmError:

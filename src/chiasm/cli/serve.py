@@ -1,5 +1,6 @@
 """`chiasm serve`."""
 
+import re
 import sys
 import time
 from json import dumps
@@ -102,6 +103,7 @@ def serve(  # noqa: PLR0913 - one parameter is one option
       chiasm serve --set 'gateway.api_keys=["secret"]' --host 0.0.0.0
     """
     restart_for_arithmetic()
+    is_number = workers is not None and re.fullmatch("-?[0-9]{1,9}", workers) is not None
     settings = resolved(
         config_file,
         overrides,
@@ -113,8 +115,8 @@ def serve(  # noqa: PLR0913 - one parameter is one option
         adapters__preload=adapter,
         cluster__address=cluster,
         routing__topology=topology,
-        routing__workers=int(workers) if workers and workers.isdigit() else None,
-        vllm__workers_file=workers if workers and not workers.isdigit() else None,
+        routing__workers=int(workers) if workers and is_number else None,
+        vllm__workers_file=workers if workers and not is_number else None,
         routing__encoders=encoders,
         routing__prefills=prefills,
         routing__decodes=decodes,

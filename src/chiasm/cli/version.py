@@ -13,3 +13,10 @@ def version(json: Json = False) -> None:
         print_json({"version": __version__})
     else:
         typer.echo(__version__)
+
+
+def print_version(is_wanted: bool) -> None:
+    """`chiasm --version`: print it and end."""
+    if is_wanted:
+        typer.echo(__version__)
+        raise typer.Exit

@@ -3,6 +3,7 @@
 from chiasm.adapters.files import check_preloaded
 from chiasm.errors import InvalidSettingError
 from chiasm.launch.processes.specs import specs_of
+from chiasm.observability.logs import LOGGER
 from chiasm.settings import GatewaySettings, Settings
 from chiasm.tenancy.audit import AuditLog
 from chiasm.tenancy.tenants import Tenants
@@ -10,7 +11,9 @@ from chiasm.tenancy.tenants import Tenants
 
 def check_gateway(settings: GatewaySettings) -> None:
     """Read the keys file and open the audit file. Raises `InvalidSettingError`."""
-    Tenants(settings)
+    tenants = Tenants(settings)
+    if settings.keys_file and not (tenants.file.keys or settings.api_keys):
+        LOGGER.warning("The keys file has no key: nobody is let in until 'chiasm keys new' adds one to it")
     AuditLog(settings.audit_file).close()
 
 

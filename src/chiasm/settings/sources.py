@@ -1,7 +1,8 @@
 """Where settings come from: default < TOML file < environment < command line.
 
 Environment: `CHIASM_<SECTION>__<FIELD>`, for example `CHIASM_GATEWAY__PORT=9000`. Command line: `section.field=value`.
-Texts from both are read as TOML values where that works and as plain strings elsewhere.
+Texts from both are read as TOML values where that works and as plain strings elsewhere: quotes around a string may be
+there or not.
 """
 
 import difflib
@@ -114,12 +115,11 @@ def _from_overrides(overrides: Iterable[str]) -> Iterator[tuple[str, Any, str]]:
 
 def _parse(name: str, text: str) -> Any:
     section, field = _known(name)
-    if _field_type(section, field) is str:
-        return text
     try:
-        return tomllib.loads(f"value = {text}")["value"]
+        value = tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
         return text
+    return text if _field_type(section, field) is str and not isinstance(value, str) else value
 
 
 def _sections() -> tuple[str, ...]:

@@ -1,5 +1,6 @@
 """The command itself: what it lists, how it fails, what it loads."""
 
+import errno
 import subprocess
 import sys
 from pathlib import Path
@@ -39,6 +40,8 @@ def test_without_arguments_it_shows_help():
 def test_version():
     assert run("version").stdout == f"{__version__}\n"
     assert __version__ in run("version", "--json").stdout
+    shown = run("--version")
+    assert (shown.exit_code, shown.stdout) == (0, f"{__version__}\n")
 
 
 @pytest.mark.parametrize(
@@ -56,6 +59,32 @@ def test_expected_failures_are_a_line_a_hint_and_a_status(monkeypatch, capsys, e
     printed = capsys.readouterr()
     assert printed.out == ""
     assert printed.err.splitlines() == [f"Error: {error.message}"] + ([f"  {error.hint}"] if error.hint else [])
+
+
+@pytest.mark.parametrize(
+    "error", [RuntimeError("can't start new thread"), BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")]
+)
+def test_threads_and_processes_that_the_system_refuses_are_a_line_with_the_fix(monkeypatch, capsys, error):
+    def fail():
+        raise error
+
+    monkeypatch.setattr(command, "app", fail)
+    with pytest.raises(SystemExit) as caught:
+        command.main()
+    assert caught.value.code == 1
+    line, hint = capsys.readouterr().err.splitlines()
+    assert line == "Error: The system starts no further thread or process"
+    assert "ulimit -u" in hint
+
+
+@pytest.mark.parametrize("error", [RuntimeError("broken"), OSError(errno.EIO, "Input/output error")])
+def test_other_failures_are_not_hidden(monkeypatch, error):
+    def fail():
+        raise error
+
+    monkeypatch.setattr(command, "app", fail)
+    with pytest.raises(type(error)):
+        command.main()
 
 
 @pytest.mark.parametrize(

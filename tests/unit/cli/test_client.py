@@ -51,6 +51,18 @@ def test_calls_keep_the_path_that_a_proxy_wants(suffix, path):
     assert seen[0].startswith(f"POST {path} HTTP/1.1\r\n".encode())
 
 
+def test_a_server_without_operators_says_how_to_have_some():
+    body = b'{"error":{"message":"No such path","code":"not_found"}}'
+    with (
+        answering(response(body, "404 Not Found")) as (address, _),
+        pytest.raises(EngineError, match=r"neither gateway\.admin_keys nor a keys file") as caught,
+    ):
+        call(address, None, "POST", "/admin/workers", {})
+    assert "chiasm keys new operators --scope admin" in caught.value.hint
+    with answering(response(body, "404 Not Found")) as (address, _), pytest.raises(ChiasmError, match="No such path"):
+        call(address, None, "POST", "/v1/elsewhere", {})
+
+
 def test_chunks_until_the_end_mark():
     body = b'data: {"n": 1}\n\n: comment\n\ndata: {"n": 2}\n\ndata: [DONE]\n\ndata: {"n": 3}\n\n'.replace(
         b": comment\n\n", b""

@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 from chiasm.cli import process
 from chiasm.cli import serve as command
 from chiasm.cli.app import app
+from chiasm.errors import InvalidSettingError
 from chiasm.settings.process import ALLOCATOR_VARIABLES, THREAD_VARIABLES
 
 
@@ -60,6 +61,20 @@ def test_adapters_are_named_with_their_folders(started):
     words = ["serve", "--adapter", "one=/srv/one", "--adapter", "two=/srv/two"]
     assert CliRunner().invoke(app, words).exit_code == 0
     assert started[0].adapters.preload == ("one=/srv/one", "two=/srv/two")
+
+
+@pytest.mark.parametrize(
+    ("text", "workers", "file"), [("3", 3, None), ("workers.toml", 2, "workers.toml"), ("0x2", 2, "0x2"), ("²", 2, "²")]
+)
+def test_workers_are_a_number_or_a_file(started, text, workers, file):
+    assert CliRunner().invoke(app, ["serve", "--topology", "agg", "--workers", text]).exit_code == 0
+    assert (started[0].routing.workers, started[0].vllm.workers_file) == (workers, file or "")
+
+
+def test_fewer_than_no_workers_is_a_wrong_number_and_no_file(started):
+    failure = CliRunner().invoke(app, ["serve", "--topology", "agg", "--workers", "-1"]).exception
+    assert isinstance(failure, InvalidSettingError)
+    assert "routing.workers = -1" in failure.message
 
 
 def test_a_cluster_is_served_by_what_places_servers_there(started, monkeypatch):

@@ -1,12 +1,14 @@
 """Files that cannot be used are found before a model is loaded."""
 
+import logging
+
 import pytest
 
 from chiasm.errors import AdapterError, InvalidSettingError
 from chiasm.launch import local
 from chiasm.launch.cluster.serve import serve_on_cluster
 from chiasm.launch.local import LocalServer, start_backend
-from chiasm.launch.preflight import check_backend
+from chiasm.launch.preflight import check_backend, check_gateway
 from chiasm.settings import resolve
 
 
@@ -42,6 +44,14 @@ def test_files_of_a_gateway(tmp_path, no_engine, name, content, said):
     for start in (lambda: LocalServer(wrong, unused, unused), lambda: serve_on_cluster(wrong, unused, unused)):
         with pytest.raises(InvalidSettingError, match=said):
             start()
+
+
+@pytest.mark.parametrize(("more", "warns"), [((), True), (("gateway.api_keys=['k']",), False)])
+def test_a_keys_file_without_keys_lets_nobody_in_and_says_so(tmp_path, monkeypatch, caplog, more, warns):
+    monkeypatch.setattr(logging.getLogger("chiasm"), "propagate", True)
+    (tmp_path / "keys.toml").write_text("")
+    check_gateway(settings(f"gateway.keys_file={tmp_path / 'keys.toml'}", *more).gateway)
+    assert ("The keys file has no key" in caplog.text) == warns
 
 
 def test_a_folder_is_no_audit_file(tmp_path, no_engine):

@@ -48,6 +48,13 @@ def test_later_sources_win(tmp_path):
         ("gateway.request_timeout_s=3", 3.0),
         ("engine.model=7b", "7b"),
         ("engine.model=/a=b", "/a=b"),
+        ('gateway.host="::1"', "::1"),
+        ("gateway.host='::1'", "::1"),
+        ('gateway.keys_file="k.toml"', "k.toml"),
+        ('engine.kind="vllm"', "vllm"),
+        ('engine.model="7b', '"7b'),
+        ("gateway.store_password=8000", "8000"),
+        ("gateway.store_password=[1]", "[1]"),
         ("media.animated=refuse", "refuse"),
     ],
 )
