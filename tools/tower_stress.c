@@ -2,7 +2,7 @@
  *
  *   cd src/chiasm/engines/embedded/native
  *   gcc -std=gnu11 -g -O1 -fsanitize=thread -pthread -I. ../../../../../tools/tower_stress.c \
- *     kernels*.c linear.c team.c tower.c tower_step.c -lm -o stress && ./stress
+ *     kernels*.c linear.c team.c tower.c tower_phases.c tower_step.c -lm -o stress && ./stress
  *
  * and the same with -fsanitize=address,undefined. Several towers encode random pictures at once, each from a thread of
  * its own with three more, and every result must be that of one thread, bit for bit.
@@ -102,10 +102,19 @@ static int64_t *random_order(unsigned *seed, long count) {
     return order;
 }
 
-/* Memory of exactly the size that is needed, so that a sanitizer sees any step beyond it. */
-static float *compute(tower *t, tower_step s, size_t size) {
+static bool count(void *context) {
+    ++*(long *)context;
+    return true;
+}
+
+/* Memory of exactly the size that is needed, so that a sanitizer sees any step beyond it. Pieces are 0 for no pauses. */
+static float *compute(tower *t, tower_step s, size_t size, double pieces) {
+    static const int32_t asked = 1;
+    long pauses = 0;
+    const tower_pause pause = {count, &pauses, &asked, pieces};
     s.out = malloc(size);
-    if (tower_check(t, &s) || !tower_run(t, &s)) abort();
+    if (tower_check(t, &s) || tower_run(t, &s, pieces > 0 ? &pause : NULL) != TOWER_DONE) abort();
+    if (pieces > 0 && pieces < 100 && !pauses) abort();
     return s.out;
 }
 
@@ -124,7 +133,7 @@ static void *stress(void *argument) {
         s.cosine = s.sine = tables;
         s.num_positions = POSITIONS;
         const size_t size = (1 + LEVELS) * s.rows / SQUARE * OUT * sizeof(float);
-        float *a = compute(one, s, size), *b = compute(many, s, size);
+        float *a = compute(one, s, size, 0), *b = compute(many, s, size, i % 3 ? rand_r(&seed) % 1000000 + 1.0 : 0);
         if (memcmp(a, b, size)) {
             fprintf(stderr, "%s: step %d differs between one thread and four\n", p->kernels, i);
             abort();

@@ -11,7 +11,9 @@ import torch
 
 from chiasm.engines.embedded.decoder import native_decoder
 from chiasm.engines.embedded.families.registry import family_for
+from chiasm.engines.embedded.tower import native_tower
 from chiasm.engines.embedded.tower.native_tower import NativeTower, tower_problem
+from chiasm.engines.embedded.tower.pause import Pause
 from chiasm.engines.embedded.tower.registry import make_tower
 from chiasm.engines.embedded.tower.torch_tower import TorchTower
 from chiasm.engines.embedded.tower.weights import tower_shape
@@ -225,27 +227,61 @@ def test_a_second_thread_is_refused_while_one_computes():
     assert "another thread" in str(refused[0])
 
 
+def pausing(name, give_way, **options):
+    """A tower whose pause is asked for, and which looks as often as it can."""
+    pause = Pause(give_way)
+    pause.ask()
+    return NativeTower(reference(name).vision, pause=pause, **options), pause
+
+
 class TestPauses:
-    """What the engine does between two layers of a batch."""
+    """What the engine does between two pieces of a batch."""
+
+    @pytest.fixture(autouse=True)
+    def _small_pieces(self, monkeypatch):
+        monkeypatch.setattr(native_tower, "PIECE_PRODUCTS", 0.0)
 
     @pytest.mark.parametrize(("name", "kind"), NATIVE)
     @pytest.mark.parametrize("threads", [1, 2])
     def test_the_result_is_the_same_bit_for_bit(self, name, kind, threads):
         pauses = []
+        tower, _ = pausing(name, lambda: pauses.append(1), threads=threads, kernels=kind, alone_products=0)
         model = reference(name).vision
-        tower = NativeTower(model, threads=threads, pause=lambda: pauses.append(1), kernels=kind, alone_products=0)
         assert torch.equal(encode(tower, images(name)), encode(make(kind, model), images(name)))
-        assert len(pauses) == model.config.depth
+        num_patches = sum(len(image.pixel_values()) for image in images(name))
+        assert len(pauses) >= model.config.depth * (1 + num_patches // 48)  # attention, and 48 rows at a time
+
+    def test_a_piece_is_as_large_as_is_said(self, monkeypatch):
+        found = []
+        for products in (0.0, 1e5, 1e6, 1e12):
+            monkeypatch.setattr(native_tower, "PIECE_PRODUCTS", products)
+            pauses = []
+            tower, _ = pausing("qwen3", lambda seen=pauses: seen.append(1), threads=1)
+            encode(tower, images("qwen3"))
+            found.append(len(pauses))
+        assert found[0] > found[1] > found[2] > found[3]
+
+    def test_there_are_none_unless_asked_for_and_none_after_that(self):
+        pauses = []
+
+        def give_way():
+            pause.clear()
+            pauses.append(1)
+
+        tower, pause = pausing("qwen3", give_way, threads=2)
+        for num_pauses in (1, 1):
+            encode(tower, images("qwen3"))
+            assert len(pauses) == num_pauses
 
     def test_what_one_raises_ends_the_call_and_nothing_else(self):
         failures = [ValueError("no")]
-        tower = NativeTower(reference("qwen3").vision, threads=2, pause=lambda: failures and _raise(failures.pop()))
+        tower, _ = pausing("qwen3", lambda: failures and _raise(failures.pop()), threads=2)
         with pytest.raises(ValueError, match="no"):
             encode(tower, images("qwen3"))
         assert torch.equal(encode(tower, images("qwen3")), encode(make("", reference("qwen3").vision), images("qwen3")))
 
     def test_one_cannot_use_the_tower(self):
-        tower = NativeTower(reference("qwen3").vision, threads=1, pause=lambda: encode(tower, images("qwen3")))
+        tower, _ = pausing("qwen3", lambda: encode(tower, images("qwen3")), threads=1)
         with pytest.raises(RuntimeError, match="in use"):
             encode(tower, images("qwen3"))
 

@@ -2,8 +2,9 @@
 
 1. Steps that decode, or compute prompts that are complete, go before batches: what is closer to its end ends sooner.
    When they have had `MAX_STEPS` turns while pictures waited, those with texts counted apart, a batch is encoded.
-2. Between two layers of a batch, where the tower can stop there, one step is computed if a text waits for it: so a text
-   waits for a layer, and a batch for as many steps as it has layers at most.
+2. Between two pieces of a batch, where the tower can stop there, one step is computed if a text waits for it: so a text
+   waits for a piece. After that the batch has `BATCH_SHARE` of the step's time before the next: it takes at most three
+   times as long as alone, however many texts come.
 3. Prompts that still lack pictures get the thread when no picture waits for it: they are computed ahead in time that
    nothing else has a use for, and lose nothing by waiting.
 """
@@ -12,6 +13,7 @@ from collections import Counter
 from enum import Enum, IntEnum
 
 MAX_STEPS = 4
+BATCH_SHARE = 0.5
 
 
 class Turn(Enum):
@@ -36,6 +38,7 @@ class Turns:
 
     def __init__(self) -> None:
         self._num_passed: Counter[Demand] = Counter()
+        self._owes_until_s = float("-inf")
 
     def next(self, demand: Demand, *, has_pictures: bool) -> Turn:
         """Decide, and take it as done."""
@@ -53,6 +56,14 @@ class Turns:
     def took_more(self, demand: Demand, num_steps: int) -> None:
         """Take so many of them as done without asking `next` for each."""
         self._num_passed[demand] += num_steps
+
+    def interrupted(self, start_s: float, end_s: float) -> None:
+        """A batch has paused for a step."""
+        self._owes_until_s = end_s + BATCH_SHARE * (end_s - start_s)
+
+    def owes_batch(self, now_s: float) -> bool:
+        """Whether the batch has not yet had its share of the time since it paused."""
+        return now_s < self._owes_until_s
 
     @staticmethod
     def may_interrupt(demand: Demand) -> bool:

@@ -95,8 +95,8 @@ class Calibration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         kv_transfer: A prompt's keys and values from prefill to decode; units are tokens.
         interference: Of what shares a device or a process; None: not measured.
         encoder_factor: Time of an encoder apart, relative to `encode`: 2 is half as fast.
-        encode_parts: A batch beside steps is computed in so many parts, between which a text's prompt may be: the
-            layers of a tower that can pause, else 1.
+        encode_parts: A batch beside steps is computed in so many parts, between which a text's prompt may be, as
+            measured; 1 where the tower cannot pause.
         media_threads: Pictures prepared at once in one worker.
         text_waits_for_media: Whether requests without pictures go through the media threads' queue too.
         kv_tokens: Tokens of context that one engine holds; 0 is no limit. A generation waits until its whole context

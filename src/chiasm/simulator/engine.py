@@ -246,8 +246,10 @@ class Engine:
         for part in range(num_parts):
             self._let_in()
             demand = self._scheduler.demand
-            if part and self._turns.may_interrupt(demand):
+            if part and self._turns.may_interrupt(demand) and not self._turns.owes_batch(self._env.now):
+                start_s = self._env.now
                 yield from self._step(demand, 1)
+                self._turns.interrupted(start_s, self._env.now)
             with self._device.computing():
                 work = self._compute(seconds / num_parts, self._encode_cores)
                 yield work.done

@@ -34,6 +34,24 @@ def test_only_a_text_interrupts_a_batch():
     assert [demand for demand in Demand if Turns.may_interrupt(demand)] == [Demand.TEXT]
 
 
+def test_a_batch_has_its_share_of_the_time_before_it_pauses_again():
+    turns = Turns()
+    assert not turns.owes_batch(0.0)
+    turns.interrupted(10.0, 10.004)
+    assert turns.owes_batch(10.0059)
+    assert not turns.owes_batch(10.0061)
+
+
+def test_a_batch_takes_three_times_as_long_as_alone_at_most_however_many_texts_come():
+    engine = VirtualEngine(num_layers=100)
+    engine.picture_prompt()
+    engine.on_layer = lambda: engine.text(200)
+    for _ in range(MAX_STEPS + 1):
+        engine.turn()
+    longest_step_s = engine.STEP_S + 256 * engine.TOKEN_S
+    assert 1.5 * engine.PICTURE_S < engine.encoded_after_s[0] <= 3 * engine.PICTURE_S + longest_step_s
+
+
 def test_nothing_is_computed_ahead_while_a_picture_waits():
     assert turns([Demand.AHEAD, Demand.NOTHING, Demand.AHEAD]) == "EEE"
 
@@ -70,7 +88,7 @@ class VirtualEngine:
             arrived_s, sequence = self.pictures.pop(0)
             for layer in range(self._num_layers):
                 if layer and self._turns.may_interrupt(self.scheduler.demand):
-                    self._step()
+                    self._interrupt()
                 self.now_s += self.PICTURE_S / self._num_layers
                 self.on_layer()
             self.encoded_after_s.append(self.now_s - arrived_s)
@@ -86,6 +104,12 @@ class VirtualEngine:
         for sequence, _ in self.scheduler.complete(step):
             self.first_s[sequence] = self.now_s - self.arrived_s[sequence]
             self.scheduler.end(sequence)
+
+    def _interrupt(self) -> None:
+        if not self._turns.owes_batch(self.now_s):
+            start_s = self.now_s
+            self._step()
+            self._turns.interrupted(start_s, self.now_s)
 
     def on_layer(self) -> None:
         """What happens while a layer is computed."""

@@ -24,6 +24,7 @@ from chiasm.engines.embedded.loop import EngineLoop
 from chiasm.engines.embedded.memory import module_bytes
 from chiasm.engines.embedded.planner import processor_revision
 from chiasm.engines.embedded.revision import model_revision
+from chiasm.engines.embedded.tower.pause import Pause
 from chiasm.engines.embedded.tower.registry import make_tower
 from chiasm.errors import EngineStartError
 from chiasm.media.prepare.base import ImagePreparer
@@ -60,6 +61,7 @@ class EmbeddedEngine:
     ) -> None:
         """Load what the roles need. `is_fast` gives up exact pixels. Raises `EngineStartError`."""
         progress("Reading configuration", 0.05)
+        self._pause = Pause(lambda: self.loop.give_way())
         self.family = family_for(directory)
         if is_fast and isinstance(self.family, PictureFamily):
             self.family.reduce_pictures()
@@ -90,7 +92,7 @@ class EmbeddedEngine:
         if self.language is None or self.encoder is None:
             gc.collect()  # models are full of cycles
             return_freed_memory()
-        self.loop = EngineLoop(self.core, self.encoder, threads=settings.threads)
+        self.loop = EngineLoop(self.core, self.encoder, self._pause, threads=settings.threads)
         progress("Ready", 1.0)
 
     @property
@@ -110,7 +112,7 @@ class EmbeddedEngine:
         return width * dtype_of(self.dtype).itemsize
 
     def _make_encoder(self, settings: EngineSettings, model: LoadedModel, connector: EmbeddingConnector) -> Encoder:
-        model.vision = make_tower(model.vision, kind=settings.decoder, threads=settings.threads, pause=self._give_way)
+        model.vision = make_tower(model.vision, kind=settings.decoder, threads=settings.threads, pause=self._pause)
         return Encoder(
             self.family,
             model,
@@ -118,9 +120,6 @@ class EmbeddedEngine:
             model_revision=self.model_revision,
             budget=EncodeBudget(settings.max_encode_embeddings, settings.max_encode_s),
         )
-
-    def _give_way(self) -> None:
-        self.loop.give_way()
 
     def embedding_key(self, identity: str, cache_salt: str) -> str:
         """Name of a picture's embedding under this model, in the scope of a salt."""

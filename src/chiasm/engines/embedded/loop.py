@@ -13,6 +13,7 @@ import torch
 from chiasm.engines.embedded.core import EngineCore
 from chiasm.engines.embedded.encoder import EncodeJob, Encoder
 from chiasm.engines.embedded.sequence import Sequence
+from chiasm.engines.embedded.tower.pause import Pause
 from chiasm.errors import ChiasmError, EngineDeadError
 from chiasm.protocol.deletion import Deletion
 from chiasm.scheduling.turns import Demand, Turn, Turns
@@ -23,9 +24,10 @@ logger = logging.getLogger(__name__)
 class EngineLoop:
     """Encodes and computes steps, as `Turns` has it, while there is work. Its methods are thread-safe."""
 
-    def __init__(self, core: EngineCore | None, encoder: Encoder | None, *, threads: int) -> None:
+    def __init__(self, core: EngineCore | None, encoder: Encoder | None, pause: Pause, *, threads: int) -> None:
         self._core = core
         self._encoder = encoder
+        self._pause = pause
         self._threads = threads
         self._turns = Turns()
         self._commands: deque[Callable[[], object]] = deque()
@@ -94,6 +96,7 @@ class EngineLoop:
             if is_open:
                 self._commands.append(command)
         if is_open:
+            self._pause.ask()
             self._wake.set()
         else:
             refuse(EngineDeadError("The engine has stopped", hint="Restart the server; its log says why it stopped."))
@@ -109,12 +112,16 @@ class EngineLoop:
             self._close()
 
     def give_way(self) -> None:
-        """Compute one step if a text waits for it. The tower calls this between two layers, on the engine's thread."""
+        """Compute one step if a text waits for it. The tower calls this between two pieces, on the engine's thread."""
+        self._pause.clear()
         self._obey()
-        core = self._core
-        if core is not None and self._turns.may_interrupt(core.scheduler.demand):
-            start_s = time.perf_counter()
+        core, start_s = self._core, time.perf_counter()
+        if core is None or not self._turns.may_interrupt(core.scheduler.demand):
+            return
+        self._pause.ask()  # for the next step
+        if not self._turns.owes_batch(start_s):
             core.step()
+            self._turns.interrupted(start_s, time.perf_counter())
             if self._encoder is not None:
                 self._encoder.paused(time.perf_counter() - start_s)
 

@@ -37,7 +37,7 @@ void tower_free(tower *t) {
     for (long i = 0; t->layers && i < t->shape.num_layers; i++) free_layer(&t->layers[i]);
     for (long i = 0; t->mergers && i <= t->shape.num_levels; i++) free_merger(&t->mergers[i]);
     buffer *buffers[] = {&t->x,      &t->queries, &t->keys,   &t->values, &t->attended,
-                         &t->merged, &t->active,  &t->places, &t->blocks, &t->scratch};
+                         &t->merged, &t->active,  &t->places, &t->blocks, &t->stages, &t->scratch};
     for (size_t i = 0; i < sizeof buffers / sizeof *buffers; i++) free(buffers[i]->data);
     linear_free(&t->patches);
     free(t->positions);

@@ -65,10 +65,14 @@ bool tower_set_merger(tower *t, long number, const merger_weights *w);
 /* NULL, or what is wrong with a step: places outside the memory given, or weights that were not set. */
 const char *tower_check(const tower *t, const tower_step *s);
 
-/* Called between two layers, on the caller's thread; false abandons the step. It must not use the same tower. */
+/* Called between two pieces of a step, on the caller's thread, while `asked`, which other threads may set, is not 0; false
+ * abandons the step. It must not use the same tower. A piece has so many multiplications for each thread, or is one unit
+ * of what threads share out: some 48 rows between two layers' attention. */
 typedef struct {
     bool (*call)(void *context);
     void *context;
+    const int32_t *asked;
+    double piece_products;
 } tower_pause;
 
 typedef enum { TOWER_DONE, TOWER_NO_MEMORY, TOWER_ABANDONED } tower_outcome;

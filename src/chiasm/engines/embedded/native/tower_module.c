@@ -175,10 +175,10 @@ static bool call_pause(void *context) {
     return is_well;
 }
 
-static tower_outcome run(tower *t, const tower_step *s, PyObject *callable) {
+static tower_outcome run(tower *t, const tower_step *s, PyObject *callable, const int32_t *asked, double products) {
     python_pause context = {PyEval_SaveThread(), callable};
-    const tower_pause pause = {call_pause, &context};
-    const tower_outcome outcome = tower_run(t, s, callable == Py_None ? NULL : &pause);
+    const tower_pause pause = {call_pause, &context, asked, products};
+    const tower_outcome outcome = tower_run(t, s, asked ? &pause : NULL);
     PyEval_RestoreThread(context.state);
     return outcome;
 }
@@ -186,11 +186,12 @@ static tower_outcome run(tower *t, const tower_step *s, PyObject *callable) {
 static PyObject *py_encode(PyObject *self, PyObject *args) {
     PyObject *pause = Py_None;
     int is_embedded = 0;
-    address patches, grids, order, windows, cosine, sine, out;
+    double piece_products = 0;
+    address patches, grids, order, windows, cosine, sine, out, asked = 0;
     tower_step s = {0};
     if (!PyArg_ParseTuple(
-            args, "lKKlKKlKKlK|Op", &s.rows, &patches, &grids, &s.num_grids, &order, &windows, &s.num_windows, &cosine, &sine,
-            &s.num_positions, &out, &pause, &is_embedded))
+            args, "lKKlKKlKKlK|OpKd", &s.rows, &patches, &grids, &s.num_grids, &order, &windows, &s.num_windows, &cosine, &sine,
+            &s.num_positions, &out, &pause, &is_embedded, &asked, &piece_products))
         return NULL;
     s.patches = pointer(patches);
     s.is_embedded = is_embedded;
@@ -207,7 +208,7 @@ static PyObject *py_encode(PyObject *self, PyObject *args) {
         end((object *)self, true);
         return PyErr_Format(PyExc_ValueError, "The pictures name %s", problem);
     }
-    const tower_outcome outcome = run(t, &s, pause);
+    const tower_outcome outcome = run(t, &s, pause, pointer(asked), piece_products);
     if (outcome != TOWER_ABANDONED) return end((object *)self, outcome == TOWER_DONE);
     ((object *)self)->is_busy = false; /* with the exception that the pause has set */
     return NULL;
@@ -225,8 +226,8 @@ static PyMethodDef methods[] = {
     {"set_merger", py_set_merger, METH_VARARGS,
      "set_merger(number, after, is_norm_of_merged, norm, its bias, up, down, biases of these two)"},
     {"encode", py_encode, METH_VARARGS,
-     "encode(rows, patches, grids, num_grids, order, windows, num_windows, cos, sin, num_positions, out, pause=None, "
-     "is_embedded=False)"},
+     "encode(rows, patches, grids, num_grids, order, windows, num_windows, cos, sin, num_positions, out, "
+     "pause=None, is_embedded=False, asked=0, piece_products=0)"},
     {"close", py_close, METH_NOARGS, "Join the threads and give back the memory."},
     {NULL, NULL, 0, NULL},
 };

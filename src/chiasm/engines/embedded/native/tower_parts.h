@@ -32,7 +32,7 @@ struct tower {
     tower_layer *layers;
     merger *mergers;
     /* scratch of a step; grows, never shrinks */
-    buffer x, queries, keys, values, attended, merged, active, places, blocks, scratch;
+    buffer x, queries, keys, values, attended, merged, active, places, blocks, stages, scratch;
 };
 
 static inline long attended_width(const tower_shape *s) { return s->heads * s->head_dim; }

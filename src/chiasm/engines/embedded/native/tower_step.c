@@ -1,250 +1,53 @@
-#include "tower_parts.h"
+#include "tower_job.h"
 
-/* Rows that go through a layer's products together, their values in the second cache; a multiple of any tile. */
-#define ROWS_AT_ONCE 48
+#include <math.h>
 
-/* A row's origin and places. `top` and `left` are those of the row that was given in this place. */
-typedef struct {
-    int32_t source, top, left;
-    int32_t key[2]; /* among the keys, for pictures and for windows */
-} place;
-
-/* Queries of one head that are attended together, and their segment. */
-typedef struct {
-    long head, row, rows, start, num_keys, key;
-} block;
-
-typedef struct {
-    long keys;   /* with those that fill up panels */
-    long blocks; /* in `job.blocks`, from `first` on */
-    long first;
-} segments;
-
-/* What a step's phases read. Threads have copies; one that is late by a step finds nothing to do with its copy. */
-typedef struct {
-    const tower *t;
-    tower_step step;
-    const place *places;
-    const block *blocks;
-    segments segments[2]; /* pictures, windows */
-    float *x, *queries, *keys, *values, *attended, *merged, *active, *scratch;
-    size_t scratch_per_thread;
-    long number; /* of the layer, or merger */
-    long begin, end; /* the layers to be computed now; -1 stands for what comes before the first */
-} job;
-_Static_assert(sizeof(job) <= MOST_JOB_BYTES, "a job fits into the team's copy");
-
-/* ---- what is computed row by row ---- */
-
-static void normalise(const job *j, const float *x, const norm *n, long width, float *out) {
-    const kernels *k = j->t->k;
-    if (j->t->shape.is_rms) k->norm(x, n->weight, width, j->t->shape.eps, out);
-    else k->layer_norm(x, n->weight, n->bias, width, j->t->shape.eps, out);
-}
-
-static void normalise_rows(const job *j, const norm *n, long first, long rows, float *out) {
-    const long width = j->t->shape.hidden;
-    for (long i = 0; i < rows; i++) normalise(j, j->x + (first + i) * width, n, width, out + i * width);
-}
-
-static void apply_all(const job *j, const linear *l, const float *x, long rows, float *out) {
-    j->t->k->apply(l, x, rows, 0, linear_panels(j->t->k, l), out);
-}
-
-static const place *origin(const job *j, long row) { return j->places + j->places[row].source; }
-
-/* Where a cell of `size` falls on a side of learned positions: between `*at` and the next, and how far. */
-static float resample(long index, long size, long side, long *at) {
-    const float place = (float)index * (float)(side - 1) / (float)(size > 1 ? size - 1 : 1);
-    *at = smaller((long)place, side - 1);
-    return place - (float)*at;
-}
-
-static void add_position(const job *j, const int64_t *grid, const place *p, float *x) {
-    const long side = j->t->shape.position_side, width = j->t->shape.hidden;
-    long top, left;
-    const float down = resample(p->top, grid[0], side, &top), right = resample(p->left, grid[1], side, &left);
-    const float *above = j->t->positions + top * side * width, *below = above + (top + 1 < side) * side * width;
-    const long a = left * width, b = smaller(left + 1, side - 1) * width;
-    const float w[4] = {(1 - down) * (1 - right), (1 - down) * right, down * (1 - right), down * right};
-    for (long i = 0; i < width; i++)
-        x[i] += above[a + i] * w[0] + above[b + i] * w[1] + below[a + i] * w[2] + below[b + i] * w[3];
-}
-
-static void add_positions(const job *j, long first, long rows) {
-    const int64_t *grid = j->step.grids;
-    long end = grid[0] * grid[1];
-    for (long i = first; i < first + rows; i++) {
-        while (i >= end) grid += 2, end += grid[0] * grid[1];
-        add_position(j, grid, origin(j, i), j->x + i * j->t->shape.hidden);
-    }
-}
-
-static void gather(const job *j, long first, long rows, long width, float *to) {
-    for (long i = 0; i < rows; i++)
-        memcpy(to + i * width, j->step.patches + (size_t)j->places[first + i].source * width, width * sizeof(float));
-}
-
-static void gather_first_frames(const job *j, long first, long rows, float *to) {
-    const tower_shape *s = &j->t->shape;
-    const long pixels = s->patch_pixels, inputs = s->channels * pixels;
-    for (long i = 0; i < rows; i++) {
-        const float *from = j->step.patches + (size_t)j->places[first + i].source * inputs * s->frames;
-        for (long c = 0; c < s->channels; c++)
-            memcpy(to + i * inputs + c * pixels, from + c * s->frames * pixels, pixels * sizeof(float));
-    }
-}
-
-static void embed(const job *j, long first, long rows, float *wide) {
-    const long hidden = j->t->shape.hidden;
-    float *x = j->x + first * hidden;
-    if (j->step.is_embedded) gather(j, first, rows, hidden, x);
-    else {
-        gather_first_frames(j, first, rows, wide);
-        apply_all(j, &j->t->patches, wide, rows, x);
-    }
-    if (j->t->positions) add_positions(j, first, rows);
-}
-
-/* The rotation of a row: its first half by height, its second by width. */
-static void rotation(const job *j, long row, float *cosine, float *sine) {
-    const long quarter = j->t->shape.head_dim / 4;
-    const place *p = origin(j, row);
-    const long from[2] = {p->top * quarter, p->left * quarter};
-    for (int axis = 0; axis < 2; axis++) {
-        memcpy(cosine + axis * quarter, j->step.cosine + from[axis], quarter * sizeof(float));
-        memcpy(sine + axis * quarter, j->step.sine + from[axis], quarter * sizeof(float));
-    }
-}
-
-/* Rotate a row's queries and keys, and put all three where attention wants them. */
-static void place_row(const job *j, float *qkv, long row, long key, long num_keys, float *tables) {
-    const tower_shape *s = &j->t->shape;
-    const long dim = s->head_dim, panel = 2 * j->t->k->lanes, rows = j->step.rows;
-    const float scale = s->scale * 1.44269504f; /* weights are powers of two */
-    rotation(j, row, tables, tables + dim / 2);
-    for (long h = 0; h < 2 * s->heads; h++) j->t->k->rotate(qkv + h * dim, tables, tables + dim / 2, dim);
-    for (long h = 0; h < s->heads; h++) {
-        const float *q = qkv + h * dim, *k = q + s->heads * dim, *v = k + s->heads * dim;
-        float *query = j->queries + (h * rows + row) * dim;
-        float *column = j->keys + (h * num_keys + key / panel * panel) * dim + key % panel;
-        for (long i = 0; i < dim; i++) query[i] = q[i] * scale;
-        for (long i = 0; i < dim; i++) column[i * panel] = k[i];
-        memcpy(j->values + (h * rows + row) * dim, v, dim * sizeof(float));
-    }
-}
-
-static void project(const job *j, long number, long first, long rows, float *narrow, float *wide) {
-    const tower_layer *l = &j->t->layers[number];
-    const segments *segments = &j->segments[l->is_windowed];
-    normalise_rows(j, &l->norm1, first, rows, narrow);
-    apply_all(j, &l->qkv, narrow, rows, wide);
-    for (long i = 0; i < rows; i++) /* `narrow` is free again: it holds the row's rotation */
-        place_row(j, wide + i * l->qkv.outputs, first + i, j->places[first + i].key[l->is_windowed], segments->keys, narrow);
-}
-
-static void finish(const job *j, const tower_layer *l, long first, long rows, float *narrow, float *wide) {
-    float *x = j->x + first * j->t->shape.hidden;
-    apply_all(j, &l->out, j->attended + first * attended_width(&j->t->shape), rows, x);
-    normalise_rows(j, &l->norm2, first, rows, narrow);
-    apply_all(j, &l->up, narrow, rows, wide);
-    apply_all(j, &l->down, wide, rows, x);
-}
-
-/* ---- phases; each does a range of its units ---- */
-
-typedef void (*phase)(const job *j, long first, long last, float *scratch);
-
-static long narrow_width(const tower_shape *s) { return s->hidden > s->head_dim ? s->hidden : s->head_dim; }
-
-/* Before the first layer, and after each: all that lies between two layers' attention. */
-static void between(const job *j, long first, long last, float *narrow) {
-    const tower_shape *s = &j->t->shape;
-    float *wide = narrow + ROWS_AT_ONCE * narrow_width(s);
-    for (long unit = first; unit < last; unit++) {
-        const long row = unit * ROWS_AT_ONCE, rows = smaller(ROWS_AT_ONCE, j->step.rows - row);
-        if (j->number < 0) embed(j, row, rows, wide);
-        else finish(j, &j->t->layers[j->number], row, rows, narrow, wide);
-        if (j->number + 1 < s->num_layers) project(j, j->number + 1, row, rows, narrow, wide);
-    }
-}
-
-static void attend(const job *j, long first, long last, float *scratch) {
-    const tower_shape *s = &j->t->shape;
-    const segments *segments = &j->segments[j->t->layers[j->number].is_windowed];
-    const long dim = s->head_dim, rows = j->step.rows;
-    const block *blocks = j->blocks + segments->first;
-    for (const block *b = blocks + first; b < blocks + last; b++) {
-        const mixing m = {
-            .queries = j->queries + (b->head * rows + b->row) * dim,
-            .keys = j->keys + (b->head * segments->keys + b->key) * dim,
-            .values = j->values + (b->head * rows + b->start) * dim,
-            .out = j->attended + b->row * attended_width(s) + b->head * dim,
-            .scratch = scratch,
-            .out_stride = attended_width(s),
-            .rows = b->rows,
-            .num_keys = b->num_keys,
-            .dim = dim,
-        };
-        j->t->k->mix(&m);
-    }
-}
-
-static void norm_merged(const job *j, long first, long last, float *scratch) {
-    (void)scratch;
-    const merger *m = &j->t->mergers[j->number];
-    const long width = j->t->shape.hidden * (m->is_norm_of_merged ? square(&j->t->shape) : 1);
-    for (long i = first; i < last; i++) normalise(j, j->x + i * width, &m->norm, width, j->merged + i * width);
-}
-
-static void merge_up(const job *j, long first, long last, float *scratch) {
-    (void)scratch;
-    const merger *m = &j->t->mergers[j->number];
-    j->t->k->apply(&m->up, j->merged, j->step.rows / square(&j->t->shape), first, last, j->active);
-}
-
-static void merge_down(const job *j, long first, long last, float *scratch) {
-    (void)scratch;
-    const merger *m = &j->t->mergers[j->number];
-    const long squares = j->step.rows / square(&j->t->shape);
-    j->t->k->apply(&m->down, j->active, squares, first, last, j->step.out + j->number * squares * m->down.outputs);
-}
-
-/* ---- the phases' order ---- */
+/* ---- pieces ---- */
 
 typedef struct {
     const job *job;
-    phase phase;
-} job_phase;
+    const stage *stage;
+    long from;
+} dealt_stage;
 
 static void run_phase(const void *context, long first, long last, int thread) {
-    const job_phase *p = context;
-    p->phase(p->job, first, last, p->job->scratch + thread * p->job->scratch_per_thread);
+    const dealt_stage *d = context;
+    d->stage->phase(d->job, d->from + first, d->from + last, d->job->scratch + thread * d->job->scratch_per_thread);
 }
 
-static void share(member *me, const job *j, phase phase, long total, long unit) {
-    const job_phase p = {j, phase};
-    team_deal(me, total, unit, run_phase, &p);
-}
-
-static void run_merger(member *me, job *j, long number) {
-    const merger *m = &j->t->mergers[number];
-    j->number = number;
-    share(me, j, norm_merged, m->is_norm_of_merged ? j->step.rows / square(&j->t->shape) : j->step.rows, 1);
-    share(me, j, merge_up, linear_panels(j->t->k, &m->up), 4);
-    share(me, j, merge_down, linear_panels(j->t->k, &m->down), 4);
-}
-
-static void run_layers(const void *shared, member *me) {
+static void run_piece(const void *shared, member *me) {
     job j = *(const job *)shared;
-    const tower_shape *s = &j.t->shape;
-    for (long layer = j.begin; layer < j.end; layer++) {
-        j.number = layer;
-        if (layer >= 0) share(me, &j, attend, j.segments[j.t->layers[layer].is_windowed].blocks, 1);
-        share(me, &j, between, divide_up(j.step.rows, ROWS_AT_ONCE), 1);
-        for (long i = 0; layer >= 0 && i <= s->num_levels; i++)
-            if (j.t->mergers[i].after == layer) run_merger(me, &j, i);
+    for (long i = 0; i < j.piece.count; i++) {
+        const stage *s = &j.piece.stages[i];
+        const dealt_stage d = {&j, s, i ? 0 : j.piece.from};
+        j.number = s->number;
+        team_deal(me, s->units - d.from, s->least, run_phase, &d);
     }
+}
+
+/* Where a step is: the next unit of the next stage. */
+typedef struct {
+    const stage *stage, *end;
+    long unit;
+} position;
+
+/* The piece that begins here, of so many multiplications if they are left; moves on. */
+static piece next_piece(position *at, double products) {
+    piece p = {.from = at->unit};
+    while (at->stage < at->end && p.count < (long)(sizeof p.stages / sizeof *p.stages) && (!p.count || products > 0)) {
+        const stage *s = at->stage;
+        const double most = s->products > 0 ? products / s->products : INFINITY;
+        const long rest = s->units - at->unit;
+        const long units = most < rest ? smaller(divide_up((long)most + 1, s->least) * s->least, rest) : rest;
+        at->unit += units;
+        products -= units * s->products;
+        p.stages[p.count] = *s;
+        p.stages[p.count++].units = at->unit;
+        if (at->unit < s->units) return p;
+        at->stage++;
+        at->unit = 0;
+    }
+    return p;
 }
 
 /* ---- a step ---- */
@@ -316,18 +119,15 @@ static void fill_segments(const tower *t, const tower_step *s, place *places, bl
         add_segment(t, row, *w, 1, places, blocks, &to[1]);
 }
 
-static size_t scratch_floats(const tower_shape *s) {
-    const long widths[] = {3 * attended_width(s), s->intermediate, s->channels * s->patch_pixels};
-    long wide = 0;
-    for (int i = 0; i < 3; i++) wide = widths[i] > wide ? widths[i] : wide;
-    const size_t rows = ROWS_AT_ONCE * (narrow_width(s) + wide), mixing = mix_scratch(s->head_dim);
-    return (rows > mixing ? rows : mixing) + 16;
-}
-
 static double products(const tower *t, const tower_step *s) {
     const tower_shape *shape = &t->shape;
     const double layer = 4.0 * attended_width(shape) + 2.0 * shape->intermediate;
     return (double)s->rows * shape->hidden * (shape->channels * shape->patch_pixels + shape->num_layers * layer);
+}
+
+/* False when the caller wants no more of the step. */
+static bool pause_if_asked(const tower_pause *p) {
+    return !p || !__atomic_load_n(p->asked, __ATOMIC_RELAXED) || p->call(p->context);
 }
 
 tower_outcome tower_run(tower *t, const tower_step *s, const tower_pause *pause) {
@@ -336,11 +136,12 @@ tower_outcome tower_run(tower *t, const tower_step *s, const tower_pause *pause)
     const size_t row = s->rows * sizeof(float), width = attended_width(shape);
     const size_t most_keys = s->rows + most_segments * panel;
     const size_t most_blocks = shape->heads * (2 * (s->rows / MIX_ROWS) + most_segments);
-    job j = {.t = t, .step = *s, .scratch_per_thread = scratch_floats(shape)};
+    job j = {.t = t, .step = *s, .scratch_per_thread = tower_scratch(shape)};
     if (!grow(&t->places, s->rows * sizeof(place)) || !grow(&t->blocks, most_blocks * sizeof(block)) ||
         !grow(&t->x, row * shape->hidden) || !grow(&t->queries, row * width) || !grow(&t->values, row * width) ||
         !grow(&t->keys, most_keys * width * sizeof(float)) || !grow(&t->attended, row * width) ||
         !grow(&t->merged, row * shape->hidden) || !grow(&t->active, row * shape->hidden) ||
+        !grow(&t->stages, tower_most_stages(shape) * sizeof(stage)) ||
         !grow(&t->scratch, j.scratch_per_thread * team_threads(t->team) * sizeof(float)))
         return TOWER_NO_MEMORY;
     fill_places(t, s, t->places.data);
@@ -355,13 +156,16 @@ tower_outcome tower_run(tower *t, const tower_step *s, const tower_pause *pause)
     j.merged = t->merged.data;
     j.active = t->active.data;
     j.scratch = t->scratch.data;
+    const stage *stages = t->stages.data;
+    position at = {stages, stages + tower_fill_stages(&j, t->stages.data), 0};
     const bool is_alone = products(t, s) < shape->alone_products;
-    for (j.begin = -1; j.begin < shape->num_layers; j.begin = j.end) {
-        if (pause && j.begin >= 0 && !pause->call(pause->context)) return TOWER_ABANDONED;
-        j.end = pause ? j.begin + 1 : shape->num_layers;
+    const double most = pause ? pause->piece_products * (is_alone ? 1 : team_threads(t->team)) : INFINITY;
+    while (at.stage < at.end) {
+        j.piece = next_piece(&at, most);
         member alone = {0};
-        if (is_alone) run_layers(&j, &alone);
-        else team_run(t->team, run_layers, &j, sizeof j);
+        if (is_alone) run_piece(&j, &alone);
+        else team_run(t->team, run_piece, &j, sizeof j);
+        if (at.stage < at.end && !pause_if_asked(pause)) return TOWER_ABANDONED;
     }
     return TOWER_DONE;
 }

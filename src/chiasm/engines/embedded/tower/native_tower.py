@@ -1,10 +1,10 @@
-"""The vision tower in C: all layers of some pictures in one call, which may give way between two layers.
+"""The vision tower in C: all layers of some pictures in one call, which gives way between two pieces when asked.
 
 Weights keep their type in memory; everything computed is float32. A picture's embeddings do not depend on what else is
 encoded with it or on the number of threads, bit for bit.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -15,10 +15,13 @@ from transformers.vision_utils import get_vision_window_index
 from chiasm.engines.embedded.decoder import native_decoder
 from chiasm.engines.embedded.decoder.native_decoder import ALONE_PRODUCTS, WEIGHT_DTYPES, address, check, floats
 from chiasm.engines.embedded.decoder.weights import Projection
+from chiasm.engines.embedded.tower.pause import Pause
 from chiasm.engines.embedded.tower.torch_tower import is_video, joined_patches
 from chiasm.engines.embedded.tower.weights import MODEL_TYPES, Norm, tower_layers, tower_mergers, tower_shape
 from chiasm.media.prepare.base import PreparedImage
 
+PIECE_PRODUCTS = 16e6
+"""Multiplications of each thread between two looks at the pause: about half a millisecond of a core with AVX2."""
 _FIRST_POSITIONS = 64
 
 
@@ -44,7 +47,7 @@ class NativeTower:
         vision: Any,
         *,
         threads: int,
-        pause: Callable[[], object] | None = None,
+        pause: Pause | None = None,
         kernels: str = "",
         alone_products: float = ALONE_PRODUCTS,
     ) -> None:
@@ -53,7 +56,7 @@ class NativeTower:
         Args:
             vision: The model of a `TorchTower`; left as it is.
             threads: The caller's included.
-            pause: Called between layers by `encode`, on its thread. What it raises ends the call.
+            pause: Looked at by `encode` between two pieces. What its `give_way` raises ends the call.
             kernels: An instruction set, instead of the best.
             alone_products: Pictures of fewer multiplications are computed on the caller's thread.
         """
@@ -115,8 +118,10 @@ class NativeTower:
             sin.data_ptr(),
             len(cos),
             out.data_ptr(),
-            self._pause,
+            None if self._pause is None else self._pause.give_way,
             is_embedded,
+            0 if self._pause is None else self._pause.address,
+            PIECE_PRODUCTS,
         )
         rows = torch.cat(list(out), -1) if shape.num_levels else out[0]
         return (rows if order is None else rows[torch.argsort(order)]).to(self._dtype)

@@ -1,16 +1,16 @@
 """Which vision tower a model gets."""
 
 import logging
-from collections.abc import Callable
 from typing import Any, Literal
 
+from chiasm.engines.embedded.tower.pause import Pause
 from chiasm.engines.embedded.tower.torch_tower import TorchTower
 
 logger = logging.getLogger(__name__)
 
 
 def make_tower(
-    vision: Any, *, kind: Literal["auto", "native", "torch"], threads: int, pause: Callable[[], object] | None = None
+    vision: Any, *, kind: Literal["auto", "native", "torch"], threads: int, pause: Pause | None = None
 ) -> Any:
     """What `Family.encode` calls from now on: the C tower in place of a `TorchTower` where it can be used.
 
@@ -21,7 +21,7 @@ def make_tower(
         vision: `LoadedModel.vision`.
         kind: `engine.decoder`.
         threads: Of the C tower; torch has its own setting.
-        pause: Called between layers, where the tower can: the C tower.
+        pause: Where the tower gives way, if it can: the C tower.
     """
     from chiasm.engines.embedded.tower.native_tower import NativeTower, tower_problem
 
