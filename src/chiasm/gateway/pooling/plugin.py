@@ -2,12 +2,13 @@
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import suppress
 
 from chiasm.errors import ChiasmError, PluginError
 from chiasm.gateway.pooling.call import Services, Write
 from chiasm.media.reference import MediaReference
 from chiasm.observability.logs import LOGGER
-from chiasm.pooling.io.base import IOProcessor, run
+from chiasm.pooling.io.base import IOProcessor, Read, read, run
 from chiasm.protocol.openai.sampling import ChiasmOptions
 from chiasm.protocol.pooling.fields import Heading
 from chiasm.protocol.pooling.tasks import PluginBody, PoolingTaskRequest
@@ -20,6 +21,7 @@ class ProcessorCall:
     def __init__(self, request: PoolingTaskRequest, processor: IOProcessor) -> None:
         self._request = request
         self._processor = processor
+        self._read: Read | None = None
 
     @property
     def model(self) -> str | None:
@@ -33,12 +35,19 @@ class ProcessorCall:
 
     @property
     def references(self) -> Sequence[MediaReference]:
-        """See `Call`; a processor names its own when it has read its data."""
-        return ()
+        """See `Call`; empty where the processor may look into its pictures' URLs, or finds a fault in the data.
+
+        Asked for only when large payloads were cut out of the body: then this decides whether they have to come back.
+        """
+        if self._processor.passes_urls_on:
+            with suppress(ChiasmError):  # what is wrong with the data is said about all of it
+                self._read = read(self._processor, self._request.data)
+        return () if self._read is None else self._read.references
 
     def restored(self, references: Sequence[MediaReference]) -> "ProcessorCall":
         """See `Call`."""
-        assert not references
+        assert self._read is not None, "without references nothing is restored"
+        self._read = self._read._replace(references=references)
         return self
 
     async def run(self, services: Services) -> Write:
@@ -51,7 +60,7 @@ class ProcessorCall:
         try:
             answer = await run(
                 processor,
-                request.data,
+                self._taken() or request.data,
                 request.params(),
                 services.request_id,
                 engine,
@@ -71,3 +80,8 @@ class ProcessorCall:
             )
 
         return write
+
+    def _taken(self) -> Read | None:
+        """What was read already, which is then the run's alone: it holds the whole body."""
+        taken, self._read = self._read, None
+        return taken

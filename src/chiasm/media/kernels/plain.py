@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from chiasm.media.kernels.base import Pixels, Table
+from chiasm.media.kernels.base import Part, Pixels, Table
 
 _TRANSPOSE = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
@@ -30,6 +30,15 @@ class PlainKernels:
         if (width, height) == size:
             return pixels
         return np.asarray(Image.fromarray(pixels).resize(size, resample=Image.Resampling(resample)))
+
+    def resize_part(
+        self, pixels: Pixels, part: Part, whole: tuple[int, int], size: tuple[int, int], wanted: Part, resample: int
+    ) -> Pixels:
+        """See `Kernels`."""
+        filled = np.zeros((whole[1], whole[0], 3), np.uint8)
+        filled[part.top : part.top + part.height, part.left : part.left + part.width] = pixels
+        resized = self.resize(filled, size, resample)
+        return resized[wanted.top : wanted.top + wanted.height, wanted.left : wanted.left + wanted.width]
 
     def patches(
         self,

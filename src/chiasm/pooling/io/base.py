@@ -7,7 +7,7 @@ which is made for one request and dropped with it on every way out: there is no 
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Sequence
 from functools import cache
-from typing import Any, ClassVar, TypeVar, cast
+from typing import Any, ClassVar, NamedTuple, TypeVar, cast
 
 import msgspec
 
@@ -34,6 +34,13 @@ class RequestContext:
         self.state: Any = None
 
 
+class Read(NamedTuple):
+    """What `parse` and `media` made of a request's data."""
+
+    request: Any
+    references: Sequence[MediaReference]
+
+
 class ProcessorWork(msgspec.Struct, frozen=True):
     """What the engine is asked for. Outputs come back in the order of `inputs`; equal ones are computed once."""
 
@@ -49,6 +56,12 @@ class IOProcessor(ABC):
     """
 
     name: ClassVar[str]
+    passes_urls_on: ClassVar[bool] = False
+    """Whether pictures' URLs go from `parse` to `media` as they are, and nowhere else.
+
+    Then megabytes of base64 stay out of what `parse` gets: a short mark stands for the payload of a data URL. `parse`
+    and `media` may be called on the event loop, and a second time with all of the data.
+    """
 
     def __init__(self, info: PoolingInfo) -> None:
         """Look at the model. Raises `UnsupportedModelError` when it is none for this processor."""
@@ -94,23 +107,33 @@ async def run(
 ) -> object:
     """Serve one request from raw data to the answer. Without `collect`, processors that name pictures are refused.
 
+    `data` may also be what `read` made of it already.
+
     Raises:
         RequestError: The processor or the engine refuses it.
         PluginError: The processor failed.
     """
     context = RequestContext(request_id)
     try:
-        request = await on_thread(guarded, processor, processor.parse, data)
+        request, references = data if isinstance(data, Read) else await on_thread(read, processor, data)
+        data = None
         merged = guarded(processor, processor.merge_params, params)
-        if references := guarded(processor, processor.media, request):
+        if references:
             if collect is None:
                 raise UnsupportedFeatureError(f"The processor '{processor.name}' cannot have pictures fetched here")
             context.media = await collect(references)
+            references = ()
         work = await on_thread(guarded, processor, processor.pre, request, context)
         outputs = await engine(work.task, work.inputs, merged)
         return await on_thread(guarded, processor, processor.post, outputs, context)
     finally:
         context.state, context.media = None, ()
+
+
+def read(processor: IOProcessor, data: object) -> Read:
+    """Check a request's data and name its pictures. Raises as `guarded` does."""
+    request = guarded(processor, processor.parse, data)
+    return Read(request, guarded(processor, processor.media, request))
 
 
 def guarded(processor: IOProcessor, step: Callable[..., Any], *arguments: object) -> Any:

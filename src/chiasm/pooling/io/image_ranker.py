@@ -50,6 +50,7 @@ class ImageRanker(IOProcessor):
     """`{"query", "candidates"}` to `{"results": [{"index", "id", "score"}], "errors": [...]}`, best first."""
 
     name: ClassVar[str] = "image_ranker"
+    passes_urls_on: ClassVar[bool] = True
 
     def __init__(self, info: PoolingInfo) -> None:
         super().__init__(info)
