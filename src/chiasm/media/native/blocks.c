@@ -9,17 +9,28 @@
 bool have_digits(const coefficients *c) {
     uint32_t all = 0;
     for (long i = 0; i < c->size * c->taps; i++) all |= (uint32_t)c->weights[i] + CENTER;
-    return all >> 8 * DIGITS == 0;
+    return c->size && all >> 8 * DIGITS == 0;
 }
 
-void digits_of(const int32_t *weights, long from, long count, uint32_t *digits) {
-    memset(digits, 0, DIGITS * sizeof *digits);
-    for (long tap = 0; tap < QUAD; tap++) {
-        const long at = from + tap;
-        if (at < 0 || at >= count) continue;
-        const uint32_t whole = ((uint32_t)weights[at] + CENTER) ^ CENTER;
-        for (int digit = 0; digit < DIGITS; digit++) digits[digit] |= (whole >> 8 * digit & 255) << 8 * tap;
+/* Of QUAD weights: a byte for each in each digit. */
+static void digits_of(const int32_t *weights, uint32_t *digits) {
+    uint32_t whole[QUAD];
+    for (int tap = 0; tap < QUAD; tap++) whole[tap] = ((uint32_t)weights[tap] + CENTER) ^ CENTER;
+    for (int digit = 0; digit < DIGITS; digit++) {
+        digits[digit] = 0;
+        for (int tap = 0; tap < QUAD; tap++) digits[digit] |= (whole[tap] >> 8 * digit & 255) << 8 * tap;
     }
+}
+
+long digits_of_row(const coefficients *c, long at, long lead, uint32_t *digits) {
+    const int32_t *weights = c->weights + at * c->taps;
+    const long end = lead + c->counts[at], quads = (end + QUAD - 1) / QUAD;
+    for (long start = 0; start < QUAD * quads; start += QUAD, digits += DIGITS) {
+        int32_t some[QUAD] = {0};
+        for (long i = start < lead ? lead : start; i < start + QUAD && i < end; i++) some[i - start] = weights[i - lead];
+        digits_of(some, digits);
+    }
+    return quads;
 }
 
 /* The pixel of an output sample; of those that fill up the last block, the last one. */
@@ -47,22 +58,20 @@ static void choose_lanes(blocks *b, const coefficients *c, int channels) {
         }
 }
 
-static void fill(blocks *b, const coefficients *c, int channels, long at) {
+/* The tables of one block. `digits` has room for those of a pixel. */
+static void fill(blocks *b, const coefficients *c, int channels, long at, uint32_t *digits) {
     const long sample = at * b->lanes, first = c->first[pixel_of(c, sample)];
     uint32_t *places = b->tables + at * (1 + DIGITS * b->groups) * LANES;
+    long used = 0;
     b->offsets[at] = first * channels;
     b->used[at] = 0;
     for (long lane = 0; lane < b->lanes; lane++) {
-        const long pixel = pixel_of(c, sample + lane), used = (c->counts[pixel] + QUAD - 1) / QUAD;
-        const uint32_t place = (uint32_t)((c->first[pixel] - first) * channels + (sample + lane) % 3);
-        for (int tap = 0; tap < QUAD; tap++) places[lane] |= (place + (uint32_t)(tap * channels)) << 8 * tap;
+        const long pixel = pixel_of(c, sample + lane), channel = (sample + lane) % 3;
+        if (lane == 0 || channel == 0) used = digits_of_row(c, pixel, 0, digits);
         if (used > b->used[at]) b->used[at] = used;
-        uint32_t *lanes = places + LANES + lane;
-        for (long group = 0; group < used; group++) {
-            uint32_t digits[DIGITS];
-            digits_of(c->weights + pixel * c->taps, group * QUAD, c->counts[pixel], digits);
-            for (int digit = 0; digit < DIGITS; digit++, lanes += LANES) *lanes = digits[digit];
-        }
+        const uint32_t place = (uint32_t)((c->first[pixel] - first) * channels + channel);
+        for (int tap = 0; tap < QUAD; tap++) places[lane] |= (place + (uint32_t)(tap * channels)) << 8 * tap;
+        for (long i = 0; i < DIGITS * used; i++) places[(1 + i) * LANES + lane] = digits[i];
     }
 }
 
@@ -74,18 +83,21 @@ bool blocks_make(blocks *b, const coefficients *c, int channels) {
     b->groups = c->taps / QUAD;
     b->step = QUAD * channels;
     const long numbers = (1 + DIGITS * b->groups) * LANES, most = MAX_TABLE_BYTES / (long)sizeof *b->tables;
-    if (b->count > most / numbers) return false;
+    if (b->count > most / numbers) {
+        blocks_free(b);
+        return false;
+    }
     const size_t bytes = sizeof *b->tables * (size_t)(b->count * numbers);
     b->tables = aligned_alloc(WINDOW, bytes);
     b->offsets = malloc(sizeof *b->offsets * (size_t)b->count);
     b->used = malloc(sizeof *b->used * (size_t)b->count);
-    if (!b->tables || !b->offsets || !b->used) {
-        blocks_free(b);
-        return false;
-    }
-    memset(b->tables, 0, bytes);
-    for (long at = 0; at < b->count; at++) fill(b, c, channels, at);
-    return true;
+    uint32_t *digits = malloc(sizeof *digits * DIGITS * (size_t)b->groups);
+    const bool is_made = b->tables && b->offsets && b->used && digits;
+    if (is_made) memset(b->tables, 0, bytes);
+    for (long at = 0; is_made && at < b->count; at++) fill(b, c, channels, at, digits);
+    free(digits);
+    if (!is_made) blocks_free(b);
+    return is_made;
 }
 
 void blocks_free(blocks *b) {

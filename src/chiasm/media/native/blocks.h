@@ -21,11 +21,12 @@ typedef struct {
     uint32_t *tables; /* [count, 1 + DIGITS * groups, LANES] bytes of the window; then, for each step, the digits */
 } blocks;
 
-/* Whether all weights have so few digits; all but those of absurd filters do. */
+/* Whether there are weights, and all have so few digits: all but those of absurd filters do. */
 bool have_digits(const coefficients *c);
 
-/* The digits of taps `from` to `from` + QUAD - 1 of `count`, zeros where there are none: one number for each digit. */
-void digits_of(const int32_t *weights, long from, long count, uint32_t *digits);
+/* The digits of the weights of output `at` behind `lead` zeros, and of zeros up to a whole number of QUADs: [.., DIGITS], a
+ * byte for each tap. Returns how many QUADs. */
+long digits_of_row(const coefficients *c, long at, long lead, uint32_t *digits);
 
 /* False when there is no memory, or the tables would be too large to be of use. */
 bool blocks_make(blocks *b, const coefficients *c, int channels);

@@ -173,5 +173,6 @@ AVX2 static void split(const uint8_t *pixels, long count, long plane, uint8_t *o
     split_rest(pixels, at, count, plane, out);
 }
 
-const passes avx2_passes = {"avx2", across, down, split, look_up, NULL, NULL};
+const passes avx2_passes = {
+    .name = "avx2", .across = across, .down = down, .split = split, .look_up = look_up};
 #endif

@@ -12,7 +12,7 @@
 
 #include "passes.h"
 
-/* Resizes in which quads do not occur. */
+/* For weights that have no digits. */
 static void across(
     const coefficients *c, int channels, int rows, const uint8_t *const *sources, uint8_t *const *targets) {
     avx2_passes.across(c, channels, rows, sources, targets);
@@ -40,13 +40,28 @@ AVX512 static inline __m512i packed(const __m512i (*sums)[DIGITS]) {
     return _mm512_packus_epi16(left, right);
 }
 
-AVX512 static inline void across_blocks(
-    const blocks *b, bool is_wide, const uint8_t *const *sources, uint8_t *target) {
-    const __m512i turned =
+/* What is done with the 64 bytes that `packed` gives. */
+AVX512 static inline void store_rows(__m512i bytes, long offset, uint8_t *const *targets) {
+    const __m512i rows = _mm512_permutexvar_epi32(
+        _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15), bytes);
+    _mm_storeu_si128((void *)(targets[0] + offset), _mm512_castsi512_si128(rows));
+    _mm_storeu_si128((void *)(targets[1] + offset), _mm512_extracti32x4_epi32(rows, 1));
+    _mm_storeu_si128((void *)(targets[2] + offset), _mm512_extracti32x4_epi32(rows, 2));
+    _mm_storeu_si128((void *)(targets[3] + offset), _mm512_extracti32x4_epi32(rows, 3));
+}
+
+AVX512 static inline void store_quad(__m512i bytes, long offset, uint8_t *target) {
+    const __m512i order =
         _mm512_broadcast_i32x4(_mm_setr_epi8(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15));
+    _mm512_storeu_si512(target + QUAD * offset, _mm512_shuffle_epi8(bytes, order));
+}
+
+/* To one quad, or to four targets. */
+AVX512 static inline void across_blocks(
+    const blocks *b, bool is_wide, bool is_quad, const uint8_t *const *sources, uint8_t *const *targets) {
     const uint8_t *rows[QUAD] = {sources[0], sources[1], sources[2], sources[3]};
     const uint32_t *table = b->tables;
-    for (long at = 0; at < b->count; at++, target += QUAD * b->lanes) {
+    for (long at = 0; at < b->count; at++) {
         const __m512i places = _mm512_load_si512(table);
         const uint32_t *weights = table + LANES;
         table += (1 + DIGITS * b->groups) * LANES;
@@ -65,14 +80,51 @@ AVX512 static inline void across_blocks(
                 }
             }
         }
-        _mm512_storeu_si512(target, _mm512_shuffle_epi8(packed(sums), turned));
+        if (is_quad) store_quad(packed(sums), at * b->lanes, targets[0]);
+        else store_rows(packed(sums), at * b->lanes, targets);
     }
 }
 
-/* With a constant for the window's width, the compiler makes two loops without questions. */
+/* With constants for what is asked in the loop, the compiler makes loops without questions. */
 AVX512 static void across_quad(const blocks *b, const uint8_t *const *sources, uint8_t *target) {
-    if (b->is_wide) across_blocks(b, true, sources, target);
-    else across_blocks(b, false, sources, target);
+    if (b->is_wide) across_blocks(b, true, true, sources, &target);
+    else across_blocks(b, false, true, sources, &target);
+}
+
+AVX512 static void across_rows(const blocks *b, const uint8_t *const *sources, uint8_t *const *targets) {
+    if (b->is_wide) across_blocks(b, true, false, sources, targets);
+    else across_blocks(b, false, false, sources, targets);
+}
+
+/* 64 samples of each of four rows, next to each other. */
+AVX512 static inline void interleave(const __m512i *rows, __m512i *out) {
+    const __m512i low[2] = {_mm512_unpacklo_epi8(rows[0], rows[1]), _mm512_unpacklo_epi8(rows[2], rows[3])};
+    const __m512i high[2] = {_mm512_unpackhi_epi8(rows[0], rows[1]), _mm512_unpackhi_epi8(rows[2], rows[3])};
+    out[0] = _mm512_unpacklo_epi16(low[0], low[1]);
+    out[1] = _mm512_unpackhi_epi16(low[0], low[1]);
+    out[2] = _mm512_unpacklo_epi16(high[0], high[1]);
+    out[3] = _mm512_unpackhi_epi16(high[0], high[1]);
+}
+
+AVX512 static void down_rows(
+    const uint32_t *digits, long count, const uint8_t *const *sources, long bytes, uint8_t *target) {
+    for (long start = 0; start < bytes; start += WINDOW) {
+        const __mmask64 mask = bytes - start < WINDOW ? ((__mmask64)1 << (bytes - start)) - 1 : ~(__mmask64)0;
+        __m512i sums[4][DIGITS];
+        for (int part = 0; part < 4; part++) clear(sums[part]);
+        for (long quad = 0; quad < count; quad++) {
+            __m512i rows[QUAD], samples[4];
+            for (int row = 0; row < QUAD; row++)
+                rows[row] = _mm512_maskz_loadu_epi8(mask, sources[QUAD * quad + row] + start);
+            interleave(rows, samples);
+            for (int part = 0; part < 4; part++)
+                for (int digit = 0; digit < DIGITS; digit++) {
+                    const __m512i weight = _mm512_set1_epi32((int32_t)digits[DIGITS * quad + digit]);
+                    sums[part][digit] = _mm512_dpbusd_epi32(sums[part][digit], samples[part], weight);
+                }
+        }
+        _mm512_storeu_si512(target + start, packed(sums)); /* interleaving and packing keep to the same order */
+    }
 }
 
 AVX512 static void down_quads(
@@ -152,12 +204,14 @@ AVX512 static void look_up_plane(const uint8_t *bytes, const uint8_t *table, lon
     __m512i parts[4 * FLOAT_BYTES];
     for (int i = 0; i < 4 * FLOAT_BYTES; i++) parts[i] = _mm512_loadu_si512(table + 64 * i);
     for (long next = 0; next < plane; next += FLOATS_AT_ONCE) {
-        /* the last ones overlap those before */
+        /* the last ones are found together with some of those before, and stored in steps of 16 */
         const long at = next + FLOATS_AT_ONCE <= plane ? next : plane - FLOATS_AT_ONCE;
+        const int known = (int)((next - at) / 16);
         __m512i floats[4];
         look_up_some(bytes + at, parts, floats);
         for (long frame = 0; frame < frames; frame++)
-            for (int i = 0; i < 4; i++) _mm512_storeu_si512(out + frame * plane + at + 16 * i, floats[i]);
+            for (int i = 0; i < 4; i++)
+                if (i >= known) _mm512_storeu_si512(out + frame * plane + at + 16 * i, floats[i]);
     }
 }
 
@@ -179,6 +233,7 @@ AVX512 static void look_up_planes(
 }
 
 const passes avx512_passes = {
-    .name = "avx512", .across = across, .down = down, .split = split, .look_up = look_up_planes, .across_quad = across_quad,
+    .name = "avx512", .across = across, .down = down, .split = split, .look_up = look_up_planes,
+    .has_digits = true, .across_rows = across_rows, .across_quad = across_quad, .down_rows = down_rows,
     .down_quads = down_quads};
 #endif

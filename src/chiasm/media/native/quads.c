@@ -5,31 +5,27 @@
 typedef struct {
     const picture *from;
     const passes *passes;
-    const coefficients *down;
-    blocks across;
+    const blocks *across;
     uint8_t *padded;  /* QUAD rows like the source's, with slack behind them */
     uint8_t *ring;    /* `ring_quads` of `quad_bytes` each */
     uint8_t *row;     /* what comes out */
     const uint8_t **sources; /* quads of one output row */
     uint32_t *digits;        /* [quads of one output row, DIGITS] of its weights */
-    long ring_quads, quad_bytes, row_bytes;
+    long ring_quads, quad_bytes;
 } work;
 
-static bool work_make(work *w, const coefficients *across) {
-    if (!have_digits(w->down) || !blocks_make(&w->across, across, w->from->channels)) return false;
-    w->row_bytes = 3 * across->size;
-    w->ring_quads = w->down->taps / QUAD + 2;
-    w->quad_bytes = QUAD * (w->row_bytes + SLACK_BYTES);
+static bool work_make(work *w, long taps, long row_bytes) {
+    w->ring_quads = taps / QUAD + 2;
+    w->quad_bytes = QUAD * (row_bytes + SLACK_BYTES);
     w->padded = calloc(QUAD, (size_t)(w->from->width * w->from->channels + SLACK_BYTES));
     w->ring = calloc((size_t)w->ring_quads, (size_t)w->quad_bytes);
-    w->row = malloc((size_t)(w->row_bytes + SLACK_BYTES));
+    w->row = malloc((size_t)(row_bytes + SLACK_BYTES));
     w->sources = malloc(sizeof *w->sources * (size_t)w->ring_quads);
     w->digits = malloc(sizeof *w->digits * DIGITS * (size_t)w->ring_quads);
     return w->padded && w->ring && w->row && w->sources && w->digits;
 }
 
 static void work_free(work *w) {
-    blocks_free(&w->across);
     free(w->padded);
     free(w->ring);
     free(w->row);
@@ -44,24 +40,21 @@ static void make_quad(const work *w, long quad) {
     const uint8_t *rows[QUAD];
     const int taken = take_rows(w->from, w->padded, QUAD * quad, rows);
     for (int i = taken; i < QUAD; i++) rows[i] = rows[0];
-    w->passes->across_quad(&w->across, rows, quad_at(w, quad));
+    w->passes->across_quad(w->across, rows, quad_at(w, quad));
 }
 
 bool resize_quads(
-    const picture *from, const coefficients *across, const coefficients *down, const passes *p, row_sink sink,
+    const picture *from, const blocks *across, const coefficients *down, const passes *p, long width, row_sink sink,
     void *layout) {
-    work w = {.from = from, .passes = p, .down = down};
-    const bool is_made = work_make(&w, across);
+    work w = {.from = from, .passes = p, .across = across};
+    const bool is_made = work_make(&w, down->taps, 3 * width);
     long made = is_made ? down->first[0] / QUAD : 0;
     for (long y = 0; is_made && y < down->size; y++) {
-        const long first = down->first[y], count = down->counts[y];
-        const long start = first / QUAD, end = (first + count + QUAD - 1) / QUAD;
-        for (; made < end; made++) make_quad(&w, made);
-        for (long quad = start; quad < end; quad++) {
-            w.sources[quad - start] = quad_at(&w, quad);
-            digits_of(down->weights + y * down->taps, QUAD * quad - first, count, w.digits + DIGITS * (quad - start));
-        }
-        p->down_quads(w.digits, end - start, w.sources, w.row_bytes, w.row);
+        const long start = down->first[y] / QUAD;
+        const long count = digits_of_row(down, y, down->first[y] % QUAD, w.digits);
+        for (; made < start + count; made++) make_quad(&w, made);
+        for (long i = 0; i < count; i++) w.sources[i] = quad_at(&w, start + i);
+        p->down_quads(w.digits, count, w.sources, 3 * width, w.row);
         sink(layout, y, w.row);
     }
     work_free(&w);

@@ -5,9 +5,9 @@
 
 #include "resize.h"
 
-/* False, before the sink has seen a row, when there is no memory or this is no way to do it. */
+/* False when there is no memory. `down` has digits. */
 bool resize_quads(
-    const picture *from, const coefficients *across, const coefficients *down, const passes *p, row_sink sink,
+    const picture *from, const blocks *across, const coefficients *down, const passes *p, long width, row_sink sink,
     void *layout);
 
 #endif

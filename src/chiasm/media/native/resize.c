@@ -10,16 +10,22 @@ typedef struct {
     const passes *passes;
     long width, height;
     coefficients across, down; /* without weights where a side keeps its length */
+    blocks blocks;             /* `across`, where that can be had */
+    bool has_digits;           /* `down` */
     uint8_t *padded;           /* MAX_ROWS rows like the source's, with slack behind them */
     uint8_t *ring;             /* `ring_rows` rows between the passes, and one for what comes out */
     long ring_rows, ring_row_bytes;
-    const uint8_t **sources;   /* of one vertical step */
+    const uint8_t **sources; /* of one vertical step */
+    uint32_t *digits;        /* of its weights */
 } work;
 
 static bool weights_make(work *w, int filter) {
     const picture *from = w->from;
     if (w->width != from->width && !coefficients_make(&w->across, filter, from->width, w->width)) return false;
     if (w->height != from->height && !coefficients_make(&w->down, filter, from->height, w->height)) return false;
+    if (!w->passes->has_digits) return true;
+    if (w->across.size) blocks_make(&w->blocks, &w->across, from->channels); /* there is another way */
+    w->has_digits = have_digits(&w->down);
     return true;
 }
 
@@ -31,15 +37,18 @@ static bool rows_make(work *w, bool is_down_first) {
     w->padded = calloc(MAX_ROWS, (size_t)(row_bytes + SLACK_BYTES));
     w->ring = malloc((size_t)(w->ring_rows + 1) * (size_t)w->ring_row_bytes);
     w->sources = malloc(sizeof *w->sources * (size_t)taps);
-    return w->padded && w->ring && w->sources;
+    w->digits = malloc(sizeof *w->digits * DIGITS * (size_t)taps);
+    return w->padded && w->ring && w->sources && w->digits;
 }
 
 static void work_free(work *w) {
     coefficients_free(&w->across);
     coefficients_free(&w->down);
+    blocks_free(&w->blocks);
     free(w->padded);
     free(w->ring);
     free((void *)w->sources);
+    free(w->digits);
 }
 
 static uint8_t *ring_row(const work *w, long y) { return w->ring + y % w->ring_rows * w->ring_row_bytes; }
@@ -56,11 +65,28 @@ static void packed(const uint8_t *source, long pixels, int channels, uint8_t *ta
     for (long i = 0; i < pixels; i++) memcpy(target + 3 * i, source + 4 * i, 3);
 }
 
-/* Source rows y .. y + count - 1 in their output width, to `targets`. */
-static void make_across(const work *w, const uint8_t *const *rows, int count, uint8_t *const *targets) {
-    if (w->across.size) w->passes->across(&w->across, w->from->channels, count, rows, targets);
+/* `count` rows of the source in their output width, to `targets`. Both have room for MAX_ROWS. */
+static void make_across(const work *w, const uint8_t **rows, int count, uint8_t **targets) {
+    if (w->blocks.count) {
+        for (int i = count; i < QUAD; i++) { /* the same once more */
+            rows[i] = rows[0];
+            targets[i] = targets[0];
+        }
+        w->passes->across_rows(&w->blocks, rows, targets);
+    } else if (w->across.size) w->passes->across(&w->across, w->from->channels, count, rows, targets);
     else
         for (int i = 0; i < count; i++) packed(rows[i], w->width, w->from->channels, targets[i]);
+}
+
+/* Output row `y` from w->sources, as many as it has weights. */
+static void make_down(const work *w, long y, long bytes, uint8_t *target) {
+    if (!w->has_digits) {
+        w->passes->down(&w->down, y, w->sources, bytes, target);
+        return;
+    }
+    const long quads = digits_of_row(&w->down, y, 0, w->digits);
+    for (long tap = w->down.counts[y]; tap < QUAD * quads; tap++) w->sources[tap] = w->sources[0];
+    w->passes->down_rows(w->digits, quads, w->sources, bytes, target);
 }
 
 int take_rows(const picture *from, uint8_t *padded, long y, const uint8_t **rows) {
@@ -93,7 +119,7 @@ static void across_first(work *w, row_sink sink, void *layout) {
             continue;
         }
         for (long tap = 0; tap < count; tap++) w->sources[tap] = ring_row(w, first + tap);
-        w->passes->down(&w->down, y, w->sources, 3 * w->width, out);
+        make_down(w, y, 3 * w->width, out);
         sink(layout, y, out);
     }
 }
@@ -108,7 +134,7 @@ static void down_first(work *w, row_sink sink, void *layout) {
             for (long tap = 0; tap < w->down.counts[y + i]; tap++)
                 w->sources[tap] = source_row(w, w->down.first[y + i] + tap);
             uint8_t *row = w->padded + i * (bytes + SLACK_BYTES);
-            w->passes->down(&w->down, y + i, w->sources, bytes, row);
+            make_down(w, y + i, bytes, row);
             rows[i] = row;
             targets[i] = ring_row(w, y + i);
         }
@@ -117,17 +143,33 @@ static void down_first(work *w, row_sink sink, void *layout) {
     }
 }
 
+/* A picture that has its size already. */
+static bool keep(work *w, row_sink sink, void *layout) {
+    w->padded = malloc((size_t)MAX_ROWS * (size_t)(3 * w->width + SLACK_BYTES));
+    for (long y = 0; w->padded && y < w->height; y += MAX_ROWS) {
+        const uint8_t *rows[MAX_ROWS];
+        const int taken = take_rows(w->from, w->padded, y, rows);
+        for (int i = 0; i < taken; i++) sink(layout, y + i, rows[i]);
+    }
+    return w->padded;
+}
+
+static bool resize_rows(work *w, bool is_down_first, row_sink sink, void *layout) {
+    if (!rows_make(w, is_down_first)) return false;
+    if (is_down_first) down_first(w, sink, layout);
+    else across_first(w, sink, layout);
+    return true;
+}
+
 bool resize(const picture *from, long width, long height, int filter, const passes *p, row_sink sink, void *layout) {
     work w = {.from = from, .passes = p, .width = width, .height = height};
     /* Pillow 13 begins with the pass that makes fewer pixels, by this rule; the rounding between them tells. */
     const bool is_down_first = height < from->height && from->height - height > 2 * (from->width - width);
     bool is_made = weights_make(&w, filter);
-    const bool has_quads = is_made && !is_down_first && p->across_quad && w.across.size && w.down.size;
-    if (!has_quads || !resize_quads(from, &w.across, &w.down, p, sink, layout)) {
-        is_made = is_made && rows_make(&w, is_down_first);
-        if (is_made && is_down_first) down_first(&w, sink, layout);
-        else if (is_made) across_first(&w, sink, layout);
-    }
+    if (is_made && !w.across.size && !w.down.size && from->channels == 3) is_made = keep(&w, sink, layout);
+    else if (is_made && !is_down_first && w.has_digits && w.blocks.count)
+        is_made = resize_quads(from, &w.blocks, &w.down, p, width, sink, layout);
+    else if (is_made) is_made = resize_rows(&w, is_down_first, sink, layout);
     work_free(&w);
     return is_made;
 }
