@@ -6,7 +6,7 @@ Simulated ones do not depend on the machine; sizes are counted by the allocator.
 import argparse
 import json
 import tracemalloc
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -32,14 +32,17 @@ CANDIDATES = (4, 12, 32)
 GATEWAYS = (1, 8, 64)
 RATE_PER_WORKER = 3.0
 
+Run = Callable[[], dict[str, Any]]
+"""A simulation, not begun yet."""
 
-def simulated(cluster: Cluster, num_requests: int, **options: Any) -> dict[str, Any]:
+
+def simulated(cluster: Cluster, num_requests: int, what: dict[str, int], **options: Any) -> dict[str, Any]:
     """What requests wait for, and how many found what others had computed."""
     rate = RATE_PER_WORKER * len(cluster.workers)
     traffic = Traffic(classes=CLASSES, rate_per_s=rate, num_requests=num_requests, seed=1)
     record = simulate(cluster, traffic, COSTS, **options).record
     half = record.ttft_s[len(record) // 2 :]  # the fleet was empty for the first
-    return {
+    return what | {
         "fleet": cluster.name,
         "ttft_mean_ms": round(1e3 * float(half.mean()), 1),
         "ttft_p99_ms": round(1e3 * float(np.percentile(half, 99)), 1),
@@ -53,18 +56,18 @@ def fleets(num_workers: int) -> list[Cluster]:
     return [aggregated(num_workers), disaggregated(encoders, num_workers - encoders)]
 
 
-def by_candidates(num_workers: int, num_requests: int) -> Iterator[dict[str, Any]]:
+def by_candidates(num_workers: int, num_requests: int) -> Iterator[Run]:
     """How many workers of a kind a request is planned over."""
     for cluster in fleets(num_workers):
         for count in CANDIDATES:
-            yield {"candidates": count} | simulated(cluster, num_requests, max_candidates=count)
+            yield partial(simulated, cluster, num_requests, {"candidates": count}, max_candidates=count)
 
 
-def by_gateways(num_workers: int, num_requests: int) -> Iterator[dict[str, Any]]:
+def by_gateways(num_workers: int, num_requests: int) -> Iterator[Run]:
     """How many gateways there are that know nothing of each other's requests."""
     for cluster in fleets(num_workers):
         for count in GATEWAYS:
-            yield {"gateways": count} | simulated(cluster, num_requests, num_gateways=count)
+            yield partial(simulated, cluster, num_requests, {"gateways": count}, num_gateways=count)
 
 
 def sizes(num_workers: int) -> dict[str, float]:
@@ -119,19 +122,31 @@ def _grown(work: Any) -> int:
     return after - before
 
 
+def _kept(path: Path | None, num_workers: int, num_requests: int) -> dict[str, Any]:
+    """Rows of a run that was interrupted: simulated figures hang on nothing but these numbers and the code."""
+    if path is None or not path.exists():
+        return {}
+    found: dict[str, Any] = json.loads(path.read_bytes())
+    same = (found["workers"], found["requests"]) == (num_workers, num_requests)
+    return found if same and found["machine"]["commit"] == describe()["commit"] else {}
+
+
 def main(arguments: list[str]) -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks scale", description=__doc__)
     parser.add_argument("--workers", type=int, default=1_000)
     parser.add_argument("--requests", type=int, default=15_000)
-    parser.add_argument("--output", type=Path, help="write the results as JSON")
+    parser.add_argument(
+        "--output", type=Path, help="write the results as JSON, row by row; go on with it if it is there"
+    )
     options = parser.parse_args(arguments)
-    found: dict[str, Any] = {"sizes": sizes(options.workers)}
+    kept = _kept(options.output, options.workers, options.requests)
+    head = {"benchmark": "scale", "machine": describe(), "workers": options.workers, "requests": options.requests}
+    found: dict[str, Any] = {"sizes": kept.get("sizes") or sizes(options.workers), "candidates": [], "gateways": []}
     print(json.dumps(found["sizes"]), flush=True)
-    for name, rows in (("candidates", by_candidates), ("gateways", by_gateways)):
-        found[name] = []
-        for row in partial(rows, options.workers, options.requests)():
-            found[name].append(row)
-            print(json.dumps(row), flush=True)
-    if options.output is not None:
-        head = {"benchmark": "scale", "machine": describe(), "workers": options.workers, "requests": options.requests}
-        options.output.write_text(json.dumps(head | found, indent=1) + "\n")
+    for name, runs in (("candidates", by_candidates), ("gateways", by_gateways)):
+        known = kept.get(name, [])
+        for number, run in enumerate(runs(options.workers, options.requests)):
+            found[name].append(known[number] if number < len(known) else run())
+            print(json.dumps(found[name][-1]), flush=True)
+            if options.output is not None:
+                options.output.write_text(json.dumps(head | found, indent=1) + "\n")

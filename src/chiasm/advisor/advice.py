@@ -57,7 +57,7 @@ def advise(question: Question, costs: Calibration, on_run: Callable[[str], None]
         InvalidSettingError: The fleets are to be on one host, and the costs do not say what that comes to.
     """
     traffic, aim = question.traffic, question.aim
-    fleets = candidates(question.num_devices, traffic.classes, costs)
+    fleets = candidates(question.num_devices, traffic.classes, costs, question.tier)
     fleets = [on_one_host(one) for one in fleets] if question.is_one_host else fleets
     trials = evaluate(
         fleets,

@@ -21,6 +21,7 @@ class Shape(msgspec.Struct, frozen=True, kw_only=True):
         is_shared: Whether encoders and engines are on the same devices.
         is_one_host: Whether all of it, the gateway and the client share one host's cores.
         kv_tokens: Room for contexts of the smallest engine; 0 takes the calibration's.
+        encoder_factor: Of the slowest encoder, besides the calibration's.
     """
 
     encoders: int = 0
@@ -31,6 +32,7 @@ class Shape(msgspec.Struct, frozen=True, kw_only=True):
     is_shared: bool = False
     is_one_host: bool = False
     kv_tokens: int = 0
+    encoder_factor: float = 1.0
 
 
 class Capacity(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,6 +56,9 @@ def shape_of(cluster: Cluster) -> Shape:
         is_shared=any(one.device in apart for one in cluster.workers if set(one.roles) != {"encode"}),
         is_one_host=cluster.is_one_host,
         kv_tokens=min((one.kv_tokens for one in cluster.workers if "decode" in one.roles), default=0),
+        encoder_factor=max(
+            (one.encoder_factor for one in cluster.workers if set(one.roles) == {"encode"}), default=1.0
+        ),
     )
 
 
@@ -92,7 +97,7 @@ def _loads(
         yield "engine", shape.whole, work.encode + work.prefill + decode_s * (1.0 + beside.engine_by_media)
         return
     tax = (1.0 + resident) * (1.0 + (beside.prefill_by_encoder if shape.is_shared else 0.0))
-    slower = costs.encoder_factor * (1.0 + (beside.encode_by_engine if shape.is_shared else 0.0))
+    slower = costs.encoder_factor * shape.encoder_factor * (1.0 + (beside.encode_by_engine if shape.is_shared else 0.0))
     yield "media", shape.encoders * costs.media_threads, work.media
     yield "encoder", shape.encoders, work.encode * slower
     if shape.serving:
@@ -107,7 +112,7 @@ def _all_cores_s(shape: Shape, work: StageTimes, costs: Calibration, *, steps_s:
     sharing, is_apart = costs.sharing, not shape.whole
     assert sharing is not None, "asked of shared hosts only"
     found = steps_s + work.request * sharing.request + work.media * sharing.media + work.prefill * sharing.prefill
-    found += work.encode * sharing.encode * (costs.encoder_factor if is_apart else 1.0)
+    found += work.encode * sharing.encode * (costs.encoder_factor * shape.encoder_factor if is_apart else 1.0)
     found += work.transfer * sharing.transfer if is_apart else 0.0
     found += work.kv_transfer * sharing.transfer if shape.decodes else 0.0
     return found / sharing.num_cores * sharing.slowdown_at(sharing.num_cores)

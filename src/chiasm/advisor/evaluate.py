@@ -9,6 +9,7 @@ import msgspec
 from chiasm.simulator.calibration import Calibration
 from chiasm.simulator.cluster import Cluster
 from chiasm.simulator.run import simulate
+from chiasm.simulator.size import check_size
 from chiasm.simulator.summary import Objective, Summary, summarise
 from chiasm.simulator.traces.trace import Trace
 from chiasm.simulator.traffic import Traffic
@@ -65,9 +66,14 @@ def evaluate(
     """Simulate each fleet once for each seed; the same seed is the same requests for all.
 
     With a trace, a run is one of `num_seeds` equal parts of it instead; of fewer where they would be too short.
+
+    Raises:
+        InvalidSettingError: It is more than can be simulated, or as `simulate` says.
     """
     if trace is not None:
         num_seeds = max(1, min(num_seeds, len(trace.requests) // _MIN_PART))
+    seen = trace.requests if trace is not None else None
+    check_size(clusters, traffic, costs, requests=seen, num_runs=num_seeds if seen is None else 1)
     trials = []
     for cluster in clusters:
         runs = []

@@ -44,7 +44,9 @@ def changes(question: Question, costs: Calibration) -> Iterator[tuple[str, Quest
         yield "Twice the pictures", asked(classes=_each(traffic.classes, "num_images", 2)), costs
         yield "A vision tower twice as fast", asked(), _quicker_tower(costs)
     yield "Answers four times as long", asked(classes=_each(traffic.classes, "output_tokens", 4)), costs
-    yield "A language model twice as fast", asked(), _quicker_model(costs)
+    yield "A language model twice as fast", asked(), _model_scaled(costs, 0.5)
+    yield "A language model twice as slow", asked(), _model_scaled(costs, 2.0)
+    yield "Weights of half the precision", asked(), _weights_halved(costs)
 
 
 def _quicker_tower(costs: Calibration) -> Calibration:
@@ -53,19 +55,33 @@ def _quicker_tower(costs: Calibration) -> Calibration:
     )
 
 
-def _quicker_model(costs: Calibration) -> Calibration:
+def _model_scaled(costs: Calibration, factor: float) -> Calibration:
     """A step's CPU seconds on a shared host, too, although some of them are its tokens' way to the client."""
     sharing = costs.sharing
     if sharing is not None:
-        sharing = msgspec.structs.replace(sharing, step_cpu=_scaled(sharing.step_cpu, 0.5))
+        sharing = msgspec.structs.replace(sharing, step_cpu=_scaled(sharing.step_cpu, factor))
     return msgspec.structs.replace(
         costs,
-        prefill=_scaled(costs.prefill, 0.5),
-        prefill_quadratic_s=costs.prefill_quadratic_s / 2,
-        step=_scaled(costs.step, 0.5),
-        context_s=costs.context_s / 2,
+        prefill=_scaled(costs.prefill, factor),
+        prefill_quadratic_s=costs.prefill_quadratic_s * factor,
+        step=_scaled(costs.step, factor),
+        context_s=costs.context_s * factor,
         sharing=sharing,
     )
+
+
+def _weights_halved(costs: Calibration) -> Calibration:
+    """What each step and each prompt costs whatever its size is mostly reading the weights: half as much to read."""
+    sharing = costs.sharing
+    if sharing is not None:
+        sharing = msgspec.structs.replace(sharing, step_cpu=_fixed_halved(sharing.step_cpu))
+    return msgspec.structs.replace(
+        costs, prefill=_fixed_halved(costs.prefill), step=_fixed_halved(costs.step), sharing=sharing
+    )
+
+
+def _fixed_halved(cost: Cost) -> Cost:
+    return Cost(fixed_s=cost.fixed_s / 2, per_unit_s=cost.per_unit_s)
 
 
 def _each(classes: Sequence[RequestClass], field: str, factor: int) -> tuple[RequestClass, ...]:

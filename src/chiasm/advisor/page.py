@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from math import isinf
 
 from chiasm.advisor.advice import SIMULATOR_ERROR, Advice
-from chiasm.advisor.evaluate import Gap, Trial
+from chiasm.advisor.evaluate import Gap, Trial, ranked
 from chiasm.advisor.question import Question
 
 
@@ -29,7 +29,9 @@ def _lines(question: Question, advice: Advice) -> Iterator[str]:
 
 def flip_lines(flips: Sequence[str]) -> Sequence[str]:
     """What would change the advice, or that nothing tried would."""
-    return flips or ("None of the changes tried: rate, pictures, length of answers, speed of tower and model.",)
+    return flips or (
+        "None of the changes tried: rate, pictures, length of answers, speed of tower and model, precision of weights.",
+    )
 
 
 def comparisons(question: Question, advice: Advice) -> Iterator[str]:
@@ -45,8 +47,22 @@ def comparisons(question: Question, advice: Advice) -> Iterator[str]:
             f"The best leads {advice.runner_up} by {_gap(advice.lead)}; less than "
             f"{2 * SIMULATOR_ERROR:.0%}, or within chance, decides nothing."
         )
+        yield _to_measure(question, advice)
     if advice.break_even_tokens is not None:
         yield _break_even(*advice.break_even_tokens)
+
+
+def _to_measure(question: Question, advice: Advice) -> str:
+    """The cells that would decide: the best two on this traffic, class by class."""
+    kinds = ", ".join(
+        f"{one.name} ({one.num_images} pictures, {one.text_tokens} tokens of text, {one.output_tokens} of output)"
+        for one in question.traffic.classes
+    )
+    best = ranked(advice.trials, question.aim)[0].cluster.name
+    return (
+        f"To measure with `chiasm bench grid`: {best} and {advice.runner_up} at {question.traffic.rate_per_s:.2f} "
+        f"requests a second of {kinds}."
+    )
 
 
 def _break_even(low: float, high: float) -> str:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 
+from chiasm.advisor.candidates import LEAST_KV_SHARE
 from chiasm.advisor.capacity import Capacity, batch_of
 from chiasm.advisor.evaluate import Trial
 from chiasm.advisor.question import Question
@@ -25,7 +26,7 @@ def reasons(
     yield from _diagnosis(work)
     yield from _fit(question, costs, unsplit)
     yield from _load(question, capacities[unsplit.cluster.name], unsplit)
-    if costs.interference is None:
+    if costs.interference is None and question.tier.kv_share >= LEAST_KV_SHARE:
         yield "Encoders beside an engine on its own device were not looked at: how they slow it down is not measured."
     if choice is not unsplit:
         yield from _feel(choice, unsplit)
@@ -57,6 +58,12 @@ def _fit(question: Question, costs: Calibration, unsplit: Trial) -> Iterator[str
     num_open = unsplit.runs[0].mean_open / question.num_devices
     bound = "room for contexts" if costs.kv_tokens and batch < costs.max_running else "slots"
     yield f"An engine runs {batch} generations at once ({bound}); unsplit, {num_open:.1f} are under way on each."
+    share = question.tier.kv_share
+    if share < LEAST_KV_SHARE:
+        yield (
+            f"An encoder beside an engine leaves {share:.0%} of its room for contexts, less than {LEAST_KV_SHARE:.0%}: "
+            "encoders on the engines' own devices do not fit."
+        )
 
 
 def _load(question: Question, bears: Capacity, unsplit: Trial) -> Iterator[str]:

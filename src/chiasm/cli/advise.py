@@ -8,7 +8,7 @@ import typer
 
 from chiasm.cli.files import check_folders, write_file
 from chiasm.cli.options import Json
-from chiasm.cli.printing import print_json
+from chiasm.cli.printing import busy_line, print_json
 from chiasm.cli.workload import CalibrationFile, Described, calibration_of, describes_traffic
 
 if TYPE_CHECKING:
@@ -30,6 +30,27 @@ def advise(  # noqa: PLR0913 - one parameter is one option
     calibration: CalibrationFile,
     described: Described,
     devices: Annotated[int, typer.Option(min=1, max=1000, help="Devices to divide: GPUs, or cores.")] = 2,
+    encoder_cost: Annotated[
+        float, typer.Option(min=0.01, max=100, help="Of a device for encoders alone, in units of one of --devices.")
+    ] = 1.0,
+    encoder_factor: Annotated[
+        float,
+        typer.Option(
+            min=0.01,
+            max=1000,
+            help="How many times longer the vision tower takes there, than on an encoder "
+            "with a device like the others.",
+        ),
+    ] = 1.0,
+    kv_share: Annotated[
+        float,
+        typer.Option(
+            min=0,
+            max=1,
+            help="What an encoder beside an engine, on its device, leaves of its room for "
+            "contexts; `chiasm plan fit` says how large that is.",
+        ),
+    ] = 1.0,
     aim: Annotated[
         AimName | None,
         typer.Option(
@@ -57,14 +78,17 @@ def advise(  # noqa: PLR0913 - one parameter is one option
       chiasm advise --calibration costs.json --devices 2 --images 1 --osl 512 --slo-ttft-ms 300 --slo-tpot-ms 20
 
       chiasm advise --calibration costs.json --devices 4 --trace trace.jsonl --slo-ttft-ms 500
+
+      chiasm advise --calibration costs.json --devices 4 --images 5 --encoder-cost 0.3 --encoder-factor 2
     """
-    from chiasm.advisor.question import Question
+    from chiasm.advisor.question import Question, Tier
 
     check_folders(markdown, html)
     seen = described.seen()
     traffic = described.traffic(seen)
     question = Question(
         num_devices=devices,
+        tier=Tier(cost=encoder_cost, factor=encoder_factor, kv_share=kv_share),
         traffic=traffic,
         trace=seen,
         aim=aim.value if aim is not None else ("goodput" if described.has_slo else "ttft"),
@@ -88,14 +112,11 @@ def advise(  # noqa: PLR0913 - one parameter is one option
 
 
 def _advice(question: "Question", costs: "Calibration") -> "Advice":
-    """Ask; on a terminal, says on standard error what is being simulated."""
-    from rich.console import Console
-
+    """Ask, and say on standard error what is being simulated."""
     from chiasm.advisor.advice import advise as asked
 
-    console = Console(stderr=True)
-    with console.status("Simulating") as status:
-        return asked(question, costs, lambda what: status.update(f"Simulating: {what}"))
+    with busy_line("Simulating") as say:
+        return asked(question, costs, say)
 
 
 def _print(question: "Question", advice: "Advice") -> None:

@@ -1,6 +1,8 @@
 """What commands print besides their results."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from time import monotonic
 from typing import TYPE_CHECKING
 
 import typer
@@ -12,6 +14,7 @@ if TYPE_CHECKING:
 
 FAILURE = 1
 USAGE = 2
+_SAY_EVERY_S = 10.0
 
 
 def report_error(error: ChiasmError) -> int:
@@ -37,6 +40,41 @@ def steps_bar() -> "Progress":
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     return Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
+
+
+@contextmanager
+def long_work(num_all: int) -> Iterator[Callable[[str, int], None]]:
+    """Says on standard error what is done and how much of it: a bar on a terminal, elsewhere a line now and then."""
+    said_s = monotonic()
+    with steps_bar() as bar:
+        task = bar.add_task("", total=num_all)
+
+        def at(what: str, num_done: int) -> None:
+            nonlocal said_s
+            bar.update(task, description=what, completed=num_done)
+            if not bar.console.is_terminal and monotonic() - said_s >= _SAY_EVERY_S:
+                said_s = monotonic()
+                typer.echo(f"{what}: {num_done:,} of {num_all:,}", err=True)
+
+        yield at
+
+
+@contextmanager
+def busy_line(doing: str) -> Iterator[Callable[[str], None]]:
+    """Says on standard error what long work is at: one line on a terminal, elsewhere a line now and then."""
+    from rich.console import Console
+
+    console, said_s = Console(stderr=True), monotonic()
+    with console.status(doing) as status:
+
+        def at(what: str) -> None:
+            nonlocal said_s
+            status.update(f"{doing}: {what}")
+            if not console.is_terminal and monotonic() - said_s >= _SAY_EVERY_S:
+                said_s = monotonic()
+                typer.echo(f"{doing}: {what}", err=True)
+
+        yield at
 
 
 class LoadingLine:

@@ -9,26 +9,33 @@ import typer
 from chiasm.cli.files import check_folders
 from chiasm.cli.options import Json
 from chiasm.cli.printing import print_json, steps_bar
+from chiasm.cli.process import restart_for_arithmetic
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from chiasm.advisor.profile.runs import Profile
+    from chiasm.advisor.profile.asking import Asks
+    from chiasm.advisor.profile.processes import Processes
+    from chiasm.advisor.profile.runs import Profile, Runs
 
 
 def profile(  # noqa: PLR0913 - one parameter is one option
     server: Annotated[
-        str, typer.Argument(metavar="[URL]", help="A running server of Chiasm's.")
+        str,
+        typer.Argument(
+            metavar="[URL|MODEL]",
+            help="A running server of Chiasm's, or a model directory: then its engine alone, in this process.",
+        ),
     ] = "http://127.0.0.1:8000",
     out: Annotated[Path, typer.Option(help="File to write the calibration to.")] = Path("costs.json"),
     api_key: Annotated[str | None, typer.Option(help="The server's API key.", show_default=False)] = None,
     repeats: Annotated[int, typer.Option(min=1, max=100, help="Times that each size is asked.")] = 3,
-    max_running: Annotated[int, typer.Option(min=1, help="The server's engine.max_running.")] = 16,
-    media_threads: Annotated[int, typer.Option(min=1, help="The server's media.decode_threads.")] = 2,
+    max_running: Annotated[int, typer.Option(min=1, max=4096, help="The server's engine.max_running.")] = 16,
+    media_threads: Annotated[int, typer.Option(min=1, max=4096, help="The server's media.decode_threads.")] = 2,
     kv_tokens: Annotated[int, typer.Option(min=0, help="Tokens of context that an engine holds; 0: no limit.")] = 0,
     json: Json = False,
 ) -> None:
-    """Measure what stages cost on a running server, in a minute or a few, and write it to a file.
+    """Measure what stages cost on a running server or an engine, in a minute or a few, and write it to a file.
 
     The server should have nothing else to do. On its own machine, what work takes of the cores is measured
     too. Work of one worker is best seen where there is only one; what a transfer costs is only seen where encoders are
@@ -40,13 +47,19 @@ def profile(  # noqa: PLR0913 - one parameter is one option
 
       chiasm profile --out costs.json
 
+      chiasm profile ./my-model --out costs.json
+
       chiasm advise --calibration costs.json --images 4 --rate 2
     """
     from chiasm.simulator.calibration import save_calibration
 
     check_folders(out)
     limits = {"max_running": max_running, "media_threads": media_threads, "kv_tokens": kv_tokens}
-    found = asyncio.run(_profiled(server, api_key, repeats, limits))
+    if Path(server).is_dir():
+        restart_for_arithmetic()
+        found = asyncio.run(_profiled_engine(Path(server), repeats, limits))
+    else:
+        found = asyncio.run(_profiled(server, api_key, repeats, limits))
     save_calibration(found.calibration, out)
     if json:
         print_json(found)
@@ -58,21 +71,49 @@ async def _profiled(server: str, api_key: str | None, repeats: int, limits: dict
     """Run; on a terminal, says on standard error how far it is."""
     from chiasm.advisor.profile.asking import Asking
     from chiasm.advisor.profile.processes import processes_of
-    from chiasm.advisor.profile.runs import Runs, profile_of
     from chiasm.bench.server import ServerView
     from chiasm.bench.target import parse_target
 
     target = parse_target(server, api_key)
+    async with ServerView(target) as view:
+        runs = await _run(Asking(view), repeats, processes_of(target))
+    return _profile(runs, "chiasm profile", repeats, limits)
+
+
+async def _profiled_engine(model: Path, repeats: int, limits: dict[str, int]) -> "Profile":
+    """Likewise, of an engine in this process."""
+    from chiasm import LLM
+    from chiasm.advisor.profile.engine import EngineAsking
+    from chiasm.settings import resolve
+
+    values = {
+        "engine.model": str(model),
+        "engine.max_running": limits["max_running"],
+        "media.decode_threads": limits["media_threads"],
+    }
+    with LLM(settings=resolve(values=values).settings) as engine:
+        runs = await _run(EngineAsking(engine), repeats, None)
+    return _profile(runs, "chiasm profile of an engine", repeats, limits)
+
+
+async def _run(asking: "Asks", repeats: int, processes: "Processes | None") -> "Runs":
+    from chiasm.advisor.profile.runs import Runs
+
     with steps_bar() as bar:
         task = bar.add_task("Starting")
-        async with ServerView(target) as view:
 
-            def on_run(what: str, num_done: int, num_all: int) -> None:
-                bar.update(task, description=what, completed=num_done, total=num_all)
+        def on_run(what: str, num_done: int, num_all: int) -> None:
+            bar.update(task, description=what, completed=num_done, total=num_all)
 
-            runs = Runs(Asking(view), repeats, on_run, processes_of(target))
-            await runs.run()
-    return profile_of(runs, f"chiasm profile, {repeats} repeats", **limits)
+        runs = Runs(asking, repeats, on_run, processes)
+        await runs.run()
+    return runs
+
+
+def _profile(runs: "Runs", source: str, repeats: int, limits: dict[str, int]) -> "Profile":
+    from chiasm.advisor.profile.runs import profile_of
+
+    return profile_of(runs, f"{source}, {repeats} repeats", **limits)
 
 
 def _print(found: "Profile", out: Path) -> None:

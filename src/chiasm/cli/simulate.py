@@ -9,12 +9,10 @@ import typer
 
 from chiasm.cli.files import check_folders, write_file
 from chiasm.cli.options import Json
-from chiasm.cli.printing import print_json, steps_bar
+from chiasm.cli.printing import long_work, print_json
 from chiasm.cli.workload import CalibrationFile, Described, calibration_of, describes_traffic
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from chiasm.simulator.run import Changes
     from chiasm.simulator.summary import ClassSummary, Objective, Summary
 
@@ -91,17 +89,21 @@ def simulate(  # noqa: PLR0913 - one parameter is one option
     named = [fleet_named(one) for one in fleet or ("agg:2", "auto:2", "e-pd:1,1")]
     clusters = [on_one_host(one) for one in named] if described.one_host else named
     picture = Timeline() if timeline is not None else None
-    found = compare(
-        clusters,
-        traffic,
-        costs,
-        policy=policy.value,
-        requests=seen.requests if seen is not None else None,
-        changes=_changes(mean_up, mean_down, max_encoders, queue_target_ms, described.seed),
-        objective=objective,
-        on_span=lambda cluster: picture.see if picture is not None and cluster is clusters[-1] else None,
-    )
-    summaries = list(_with_progress(found, [one.name for one in clusters]))
+    num_requests = len(seen.requests) if seen is not None else traffic.num_requests
+    with long_work(len(clusters) * num_requests) as at:
+        summaries = list(
+            compare(
+                clusters,
+                traffic,
+                costs,
+                policy=policy.value,
+                requests=seen.requests if seen is not None else None,
+                changes=_changes(mean_up, mean_down, max_encoders, queue_target_ms, described.seed),
+                objective=objective,
+                on_span=lambda cluster: picture.see if picture is not None and cluster is clusters[-1] else None,
+                on_ended=lambda cluster, count: at(cluster.name, clusters.index(cluster) * num_requests + count),
+            )
+        )
     if picture is not None and timeline is not None:
         picture.save(timeline)
     _write(summaries, html, markdown, objective, costs.source)
@@ -132,15 +134,6 @@ def _changes(up_s: float, down_s: float, max_encoders: int, queue_ms: float, see
         failures=Failures(mean_up_s=up_s, mean_down_s=down_s, seed=seed) if up_s else None,
         scaling=Scaling(max_encoders=max_encoders, queue_s=queue_ms / 1e3) if max_encoders else None,
     )
-
-
-def _with_progress(found: "Iterator[Summary]", names: list[str]) -> "Iterator[Summary]":
-    """On a terminal, says on standard error which fleet is being simulated."""
-    with steps_bar() as bar:
-        task = bar.add_task(names[0], total=len(names))
-        for done, summary in enumerate(found, 1):
-            yield summary
-            bar.update(task, advance=1, description=names[done] if done < len(names) else "")
 
 
 def _print(summaries: "list[Summary]") -> None:

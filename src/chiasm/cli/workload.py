@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from chiasm.simulator.traces.trace import Trace
     from chiasm.simulator.traffic import RequestClass, Traffic
 
+_MAX_TOKENS = 100_000_000
+
 CalibrationFile = Annotated[
     Path, typer.Option("--calibration", help="Measured stage costs, made by `chiasm profile`.", show_default=False)
 ]
@@ -31,12 +33,17 @@ TraceFile = Annotated[
     ),
 ]
 Speed = Annotated[float, typer.Option(min=0.001, max=1000, help="Play a trace so many times as fast.")]
-Rate = Annotated[float, typer.Option(min=1e-6, help="Requests a second.")]
+Rate = Annotated[float, typer.Option(min=1e-6, max=1e6, help="Requests a second.")]
 Images = Annotated[int, typer.Option(min=0, max=10_000, help="Pictures in a request that has any.")]
-Pixels = Annotated[int, typer.Option(min=1, help="Pixels of a picture, width x height.")]
-VisualTokens = Annotated[int, typer.Option(min=1, help="Visual tokens of a picture; `chiasm tokens` counts them.")]
-TextTokens = Annotated[int, typer.Option(min=1, help="Tokens of a prompt besides its pictures.")]
-OutputTokens = Annotated[int, typer.Option("--osl", min=1, help="Tokens of an answer (output sequence length).")]
+Pixels = Annotated[int, typer.Option(min=1, max=10**12, help="Pixels of a picture, width x height.")]
+VisualTokens = Annotated[
+    int,
+    typer.Option(min=1, max=_MAX_TOKENS, help="Visual tokens of a picture; `chiasm tokens` counts them."),
+]
+TextTokens = Annotated[int, typer.Option(min=1, max=_MAX_TOKENS, help="Tokens of a prompt besides its pictures.")]
+OutputTokens = Annotated[
+    int, typer.Option("--osl", min=1, max=_MAX_TOKENS, help="Tokens of an answer (output sequence length).")
+]
 TextShare = Annotated[float, typer.Option(min=0, max=1, help="Share of requests without pictures.")]
 RepeatShare = Annotated[float, typer.Option(min=0, max=1, help="Share of requests about pictures that came before.")]
 NumRequests = Annotated[int, typer.Option("--requests", min=20, max=10_000_000, help="Requests to simulate.")]

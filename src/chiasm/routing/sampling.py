@@ -46,8 +46,9 @@ class Sampling:
         if len(kind) <= self._max_candidates:
             return kind
         found: dict[str, Member] = {}
+        draw, num_members = self._random.random, len(kind)
         for _ in range(_TRIES * self._max_candidates):
-            member = kind[int(self._random.random() * len(kind))]
+            member = kind[int(draw() * num_members)]
             if member.state == "ready":
                 found[member.name] = member
                 if len(found) == self._max_candidates:

@@ -40,6 +40,11 @@ class Precedence:
         left = {one.rank for one in waiting} - got if got else ()
         self._num_passed = {rank: self._num_passed.get(rank, 0) + 1 for rank in left} if left else {}
 
+    def forget(self) -> None:
+        """Nobody waits."""
+        if self._num_passed:
+            self._num_passed = {}
+
     def _key(self, rank: Rank) -> tuple[int, ...]:
         num_passed = self._num_passed.get(rank, 0)
         return (0, -num_passed) if num_passed >= MAX_PASSED else (1, *rank)

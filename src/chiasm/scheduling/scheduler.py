@@ -9,8 +9,10 @@ Steps with prompts of pictures can be kept small, so that texts wait for little 
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum
+
+import msgspec
 
 from chiasm.errors import OverloadedError
 from chiasm.scheduling.precedence import Lines, Precedence, Rank
@@ -70,8 +72,7 @@ class Sequence:
         return self.after is None or self.after.state in (State.DECODING, State.ENDED)
 
 
-@dataclass(frozen=True)
-class Chunk:
+class Chunk(msgspec.Struct, frozen=True):
     """`num_tokens` prompt tokens of a sequence, from `start` on, computed in one step."""
 
     sequence: Sequence
@@ -85,12 +86,11 @@ class Chunk:
         return self.start + self.num_tokens == self.sequence.num_prompt_tokens
 
 
-@dataclass(frozen=True)
-class Step:
+class Step(msgspec.Struct, frozen=True):
     """One forward pass: `num_decoding` rows in slots 0.., then the chunks."""
 
     num_decoding: int
-    chunks: tuple[Chunk, ...] = field(default=())
+    chunks: tuple[Chunk, ...] = ()
 
     @property
     def num_tokens(self) -> int:
@@ -169,7 +169,7 @@ class Scheduler:
         if self._waiting:
             self._admit(on_admit)
         if not self._prefilling:
-            self._at_budget.served((), ())
+            self._at_budget.forget()
             return Step(self.slots.num_decoding)
         line = [sequence for sequence in self._prefilling if sequence.num_computable_tokens]
         room = self._max_step_tokens - self.slots.num_decoding

@@ -9,8 +9,10 @@ from msgspec import Meta
 
 from chiasm.errors import InvalidSettingError
 
-Seconds = Annotated[float, Meta(ge=0)]
-Share = Annotated[float, Meta(ge=0)]
+Seconds = Annotated[float, Meta(ge=0, le=1e6)]
+Share = Annotated[float, Meta(ge=0, le=1e3)]
+Count = Annotated[int, Meta(ge=1, le=4096)]
+"""Of what every worker has so many of."""
 
 
 class Cost(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -58,7 +60,7 @@ class Sharing(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
             hardware threads. Grows from none with one busy core.
     """
 
-    num_cores: Annotated[float, Meta(gt=0)]
+    num_cores: Annotated[float, Meta(gt=0, le=1e6)]
     processes: tuple[str, ...] = ()
     request: Share = 1.0
     media: Share = 1.0
@@ -118,21 +120,21 @@ class Calibration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     context_s: Seconds = 0.0
     transfer: Cost = Cost()
     kv_transfer: Cost = Cost()
-    encoder_factor: Annotated[float, Meta(gt=0)] = 1.0
+    encoder_factor: Annotated[float, Meta(gt=0, le=1e3)] = 1.0
     interference: Interference | None = None
     sharing: Sharing | None = None
-    media_threads: Annotated[int, Meta(ge=1)] = 2
+    media_threads: Count = 2
     text_waits_for_media: bool = False
-    max_running: Annotated[int, Meta(ge=1)] = 16
+    max_running: Count = 16
     max_step_tokens: Annotated[int, Meta(ge=1)] = 512
     max_media_step_s: Annotated[float, Meta(gt=0)] = 0.005
     max_encode_tokens: Annotated[int, Meta(ge=1)] = 1024
-    encode_parts: Annotated[int, Meta(ge=1)] = 1
+    encode_parts: Count = 1
     kv_tokens: Annotated[int, Meta(ge=0)] = 0
     prefix_cache_tokens: Annotated[int, Meta(ge=0)] = 0
     embedding_cache_tokens: Annotated[int, Meta(ge=0)] = 0
     prefill_ahead: bool = False
-    timeout_s: Annotated[float, Meta(gt=0)] = 120.0
+    timeout_s: Annotated[float, Meta(gt=0, le=1e9)] = 120.0
 
     def prefill_s(self, num_tokens: int, num_prompts: int = 1) -> float:
         """Seconds for prompts of so many tokens in all, computed without anything beside them."""

@@ -16,12 +16,14 @@ class WorkerSpec(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         kv_tokens: Tokens of context it holds; 0 takes the calibration's.
+        encoder_factor: Time of its vision tower relative to that of other encoders, for devices of another kind.
     """
 
     name: str
     roles: tuple[Role, ...]
     device: str
     kv_tokens: int = 0
+    encoder_factor: float = 1.0
 
 
 class Cluster(msgspec.Struct, frozen=True, kw_only=True):
@@ -76,9 +78,11 @@ def colocated(num_devices: int, *, encoders: int = 1, kv_share: float = 1.0, kv_
     return Cluster(name=name, topology="e-pd", workers=tuple(workers), cost=float(num_devices))
 
 
-def disaggregated(num_encoders: int, num_workers: int, *, encoder_cost: float = 1.0) -> Cluster:
-    """Encoders on devices of their own, which cost `encoder_cost` of one of the others."""
-    encoders = [_worker(f"encode-{n}", ("encode",), f"encoder-{n}") for n in range(num_encoders)]
+def disaggregated(
+    num_encoders: int, num_workers: int, *, encoder_cost: float = 1.0, encoder_factor: float = 1.0
+) -> Cluster:
+    """Encoders on devices of their own, which cost `encoder_cost` of one of the others, and take so much longer."""
+    encoders = [_encoder(n, encoder_factor) for n in range(num_encoders)]
     servers = [_worker(f"serve-{n}", ("prefill", "decode"), f"device-{n}") for n in range(num_workers)]
     return Cluster(
         name=f"{num_encoders}E+{num_workers}PD",
@@ -88,13 +92,15 @@ def disaggregated(num_encoders: int, num_workers: int, *, encoder_cost: float = 
     )
 
 
-def split(num_encoders: int, num_prefills: int, num_decodes: int, *, encoder_cost: float = 1.0) -> Cluster:
+def split(
+    num_encoders: int, num_prefills: int, num_decodes: int, *, encoder_cost: float = 1.0, encoder_factor: float = 1.0
+) -> Cluster:
     """All three stages on devices of their own."""
     return Cluster(
         name=f"{num_encoders}E+{num_prefills}P+{num_decodes}D",
         topology="e-p-d",
         workers=(
-            *(_worker(f"encode-{n}", ("encode",), f"encoder-{n}") for n in range(num_encoders)),
+            *(_encoder(n, encoder_factor) for n in range(num_encoders)),
             *(_worker(f"prefill-{n}", ("prefill",), f"prefill-{n}") for n in range(num_prefills)),
             *(_worker(f"decode-{n}", ("decode",), f"decode-{n}") for n in range(num_decodes)),
         ),
@@ -105,6 +111,10 @@ def split(num_encoders: int, num_prefills: int, num_decodes: int, *, encoder_cos
 def _whole(topology: Topology, num_devices: int) -> Cluster:
     workers = tuple(_worker(f"worker-{n}", _WHOLE, f"device-{n}") for n in range(num_devices))
     return Cluster(name=f"{topology} x{num_devices}", topology=topology, workers=workers, cost=float(num_devices))
+
+
+def _encoder(number: int, factor: float) -> WorkerSpec:
+    return WorkerSpec(name=f"encode-{number}", roles=("encode",), device=f"encoder-{number}", encoder_factor=factor)
 
 
 def _worker(name: str, roles: tuple[Role, ...], device: str, kv_tokens: int = 0) -> WorkerSpec:

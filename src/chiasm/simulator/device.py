@@ -13,6 +13,8 @@ class Device:
         num_residents: Encoder processes beside the engine.
         num_encoding: Those of them that compute.
         num_engines_busy: Engines that compute.
+        encoding: A block inside which an encoder counts as computing; any number at once.
+        computing: The same of an engine.
     """
 
     interference: Interference
@@ -39,13 +41,9 @@ class Device:
         """How much longer media work takes in the engine's own process."""
         return 1.0 + (self.interference.media_by_engine if self.num_engines_busy else 0.0)
 
-    def encoding(self) -> "_Encoding":
-        """Count an encoder as computing inside the block."""
-        return _Encoding(self)
-
-    def computing(self) -> "_Computing":
-        """Count an engine as computing inside the block."""
-        return _Computing(self)
+    def __post_init__(self) -> None:
+        self.encoding = _Encoding(self)
+        self.computing = _Computing(self)
 
 
 class _Encoding:

@@ -232,7 +232,7 @@ class Engine:
         seconds = self._costs.encode_s([picture.num_embeddings for picture in batch])
         if self._is_apart:
             seconds *= self._costs.encoder_factor * self._device.encode_factor()
-            with self._device.encoding():
+            with self._device.encoding:
                 work = self._compute(seconds, self._encode_cores)
                 yield work.done
             self._busy.add("encode", work.took_s(seconds))
@@ -250,7 +250,7 @@ class Engine:
                 start_s = self._env.now
                 yield from self._step(demand, 1)
                 self._turns.interrupted(start_s, self._env.now)
-            with self._device.computing():
+            with self._device.computing:
                 work = self._compute(seconds / num_parts, self._encode_cores)
                 yield work.done
             busy_s += work.took_s(seconds / num_parts)
@@ -289,7 +289,7 @@ class Engine:
             decode_s = self._costs.step_s(step.num_decoding, self._num_context_tokens)
             cpu_s += decode_s * self._costs.step_cores(step.num_decoding, decode_s, self._num_context_tokens)
         factor, all_s = self._device.step_factor(self.num_media), prefill_s + decode_s
-        with self._device.computing():
+        with self._device.computing:
             work = self._compute(all_s * factor, cpu_s / all_s if all_s else 1.0)
             yield work.done
         took_s = work.took_s(all_s * factor)
@@ -324,7 +324,7 @@ class Engine:
         self._wake = wake = self._env.event()
         work = self._compute(_sum_s(num_steps, first_s, growth_s), cores)
         work.done.callbacks.append(self._on_done)
-        with self._device.computing():
+        with self._device.computing:
             yield wake
             if not work.done.processed:
                 num_steps = min(num_steps, _num_begun(work.progress_s, first_s, growth_s))

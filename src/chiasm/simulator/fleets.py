@@ -31,7 +31,16 @@ def fleet_named(text: str) -> Cluster:
     counts = _counts(rest)
     if counts is None or len(counts) != form.count(",") + 1:
         raise InvalidSettingError(f"'{text}' is not a fleet", hint=f"Write {form}, each at least 1.")
+    if _num_workers(kind, counts) > _MAX_WORKERS:
+        raise InvalidSettingError(
+            f"'{text}' has {_num_workers(kind, counts):,} workers", hint=f"At most {_MAX_WORKERS:,} can be simulated."
+        )
     return make(counts)
+
+
+def _num_workers(kind: str, counts: _Counts) -> int:
+    """Without making them."""
+    return counts[0] * (1 + counts[1]) if kind == "colocated" else sum(counts)
 
 
 def _counts(text: str) -> _Counts | None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, cast
 import msgspec
 import simpy
 
-from chiasm.errors import EngineDeadError, HandleExpiredError
+from chiasm.errors import EngineDeadError, HandleExpiredError, InvalidSettingError
 from chiasm.routing.costs.arrivals import Arrivals
 from chiasm.routing.costs.model import StageCosts
 from chiasm.routing.fleet import Fleet
@@ -28,6 +28,14 @@ if TYPE_CHECKING:
 OnSpan = Callable[[str, str, float, float, int], None]
 """Told of a stage: worker, stage, start, end, number of the request."""
 
+OnEnded = Callable[[int], None]
+"""Told how many requests have ended."""
+
+_TELL_EVERY = 1000
+"""Requests that end between two times of telling."""
+MAX_OPEN = 300_000
+"""Requests under way at once: more are gigabytes, and a fleet that far behind does not catch up."""
+
 
 class Ledger:
     """What all requests of a simulation come to, through however many gateways they came.
@@ -35,13 +43,14 @@ class Ledger:
     Attributes:
         open_s: Integral of the number of requests under way, until `changed_s`.
         changed_s: When the last one came or ended.
-        over: Happens when all have come and all have ended.
+        over: Happens when all have come and all have ended; fails when more are under way than there is memory for.
         num_deaths: Workers that died.
     """
 
-    def __init__(self, env: simpy.Environment) -> None:
+    def __init__(self, env: simpy.Environment, on_ended: OnEnded = lambda _: None) -> None:
         self._env = env
-        self._num_open = 0
+        self._on_ended = on_ended
+        self._num_open = self._num_ended = 0
         self._have_all_come = False
         self.record = Record()
         self.open_s = 0.0
@@ -49,12 +58,29 @@ class Ledger:
         self.num_deaths = 0
         self.over = env.event()
 
-    def count_open(self, change: int) -> None:
-        """A request has come or ended."""
+    def come(self) -> None:
+        """A request has come."""
+        self._count(1)
+        if self._num_open > MAX_OPEN and not self.over.triggered:
+            error = InvalidSettingError(
+                f"{MAX_OPEN:,} requests are under way at once after {self._env.now:,.0f} simulated seconds, and "
+                f"{self._num_ended:,} have ended: the fleet does not keep up",
+                hint="Simulate a larger fleet, a lower rate, or fewer requests.",
+            )
+            self.over.fail(error)  # raised here it would be a failure of who sends requests
+
+    def ended(self) -> None:
+        """A request has ended, well or not."""
+        self._count(-1)
+        self._num_ended += 1
+        if not self._num_ended % _TELL_EVERY:
+            self._on_ended(self._num_ended)
+        self._check_over()
+
+    def _count(self, change: int) -> None:
         self.open_s += self._num_open * (self._env.now - self.changed_s)
         self.changed_s = self._env.now
         self._num_open += change
-        self._check_over()
 
     def close(self) -> None:
         """No more requests come."""

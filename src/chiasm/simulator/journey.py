@@ -27,7 +27,7 @@ class Journey:
         self._prompt = Prompt(request)
         self._ladder: Ladder | None = None
         self._is_done = False
-        front.ledger.count_open(1)
+        front.ledger.come()
 
     def run(self) -> Process:
         """From its arrival to its last token, or to the error that it ends with."""
@@ -47,7 +47,7 @@ class Journey:
                 yield from self._attempt(plan, job, ladder)
         except ChiasmError as error:
             front.ledger.record.fail(request.class_name, error.code, request.at_s)
-        front.ledger.count_open(-1)
+        front.ledger.ended()
 
     def _until_somebody_returns(self, error: ChiasmError, ladder: Ladder) -> Process:
         worker = yield from self._front.returned(ladder.wait_until_s)

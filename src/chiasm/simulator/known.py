@@ -24,7 +24,7 @@ def known_costs(calibration: Calibration, classes: Sequence[RequestClass], worke
     total = sum(one.share for one in classes)
     return StageCosts(
         encode={
-            one.name: _encode(calibration, tower, calibration.encoder_factor)
+            one.name: _encode(calibration, tower, calibration.encoder_factor * one.encoder_factor)
             for one in workers
             if "prefill" not in one.roles and "decode" not in one.roles
         },

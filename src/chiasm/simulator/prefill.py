@@ -1,7 +1,7 @@
 """The part of a simulated request until its prompt is computed, with what of its pictures is made on the way."""
 
 from collections.abc import Callable, Generator, Iterable, Sequence
-from contextlib import ExitStack
+from contextlib import nullcontext
 from typing import Any
 
 import simpy
@@ -16,6 +16,8 @@ from chiasm.simulator.front import Front
 from chiasm.simulator.known import CHARS_PER_TOKEN
 from chiasm.simulator.prompt import Prompt
 from chiasm.simulator.traffic import Picture, Request
+
+_NOTHING = nullcontext()
 
 Failures = list[StageError]
 Encoding = Generator[simpy.Event, Any, StageError | None]
@@ -56,7 +58,9 @@ class Prefill:
             EngineDeadError: The worker died.
         """
         local = self._local()
-        with self._load(local):
+        prefill_s, encode_s = self._load(local)
+        encoding = self._member.encoding.work(encode_s) if local else _NOTHING
+        with self._member.prefilling.work(prefill_s), encoding:
             if not self._front.truth.prefill_ahead:
                 yield from self._before(local)
             start_s = self._env.now
@@ -70,15 +74,11 @@ class Prefill:
         self._remember()
         return []
 
-    def _load(self, local: Sequence[Picture]) -> ExitStack:
-        """What the router takes the worker to have to do for the request, for a block."""
+    def _load(self, local: Sequence[Picture]) -> tuple[float, float]:
+        """What the router takes the worker to have to do for the request: seconds of its prompt, and of encoding."""
         known, name = self._front.known, self._plan.prefill
         num_tokens = uncovered_tokens(self._job, known, name, self._prefixed)
-        load = ExitStack()
-        load.enter_context(self._member.prefilling.work(known.prefill_s(name, num_tokens)))
-        if local:
-            load.enter_context(self._member.encoding.work(sum(known.encode_s(name, one.num_pixels) for one in local)))
-        return load
+        return known.prefill_s(name, num_tokens), sum([known.encode_s(name, one.num_pixels) for one in local])
 
     def _before(self, local: Sequence[Picture]) -> Generator[simpy.Event, Any, None]:
         """What comes before the prompt where nothing goes ahead."""

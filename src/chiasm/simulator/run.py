@@ -12,11 +12,12 @@ import simpy
 from chiasm.errors import InvalidSettingError
 from chiasm.settings import RoutingSettings
 from chiasm.simulator.calibration import Calibration, Interference
+from chiasm.simulator.clock import VirtualTime
 from chiasm.simulator.cluster import Cluster, WorkerSpec
 from chiasm.simulator.device import Device
 from chiasm.simulator.engine import Process
 from chiasm.simulator.failures import Failures, begin_failures
-from chiasm.simulator.front import Front, Ledger, OnSpan
+from chiasm.simulator.front import Front, Ledger, OnEnded, OnSpan
 from chiasm.simulator.host import Cores, OwnCores, SharedCores
 from chiasm.simulator.journey import Journey
 from chiasm.simulator.known import known_costs
@@ -75,6 +76,7 @@ def simulate(  # noqa: PLR0913 - all of them describe one simulation
     num_gateways: int = 1,
     max_candidates: int | None = None,
     on_span: OnSpan | None = None,
+    on_ended: OnEnded = lambda _: None,
 ) -> Outcome:
     """Run until the last request has its last token.
 
@@ -88,19 +90,21 @@ def simulate(  # noqa: PLR0913 - all of them describe one simulation
         num_gateways: Requests come to so many in turn, each of which knows only what it has sent itself.
         max_candidates: As in the setting `routing.max_candidates`; None: its default.
         on_span: Told of every stage of every request.
+        on_ended: Told now and then how many requests have ended.
 
     Raises:
-        InvalidSettingError: The fleet lacks a stage, or what is to change; or costs do not tell of one host.
+        InvalidSettingError: The fleet lacks a stage, or what is to change; costs do not tell of one host; or more
+            requests are under way at once than there is memory for.
     """
     _check_stages(cluster, traffic)
-    env = simpy.Environment()
+    env = VirtualTime()
     cores = _cores(env, cluster, calibration)
     workers = _workers(env, cluster, calibration, cores)
     costs = known_costs(calibration, traffic.classes, cluster.workers)
     settings = RoutingSettings(topology=cluster.topology, policy=policy)
     if max_candidates is not None:
         settings = msgspec.structs.replace(settings, max_candidates=max_candidates)
-    ledger, changes = Ledger(env), changes or Changes()
+    ledger, changes = Ledger(env, on_ended), changes or Changes()
     if num_gateways > 1 and changes != Changes():
         raise InvalidSettingError("Deaths and scaling are simulated with one gateway only")
     fronts = [
@@ -112,7 +116,7 @@ def simulate(  # noqa: PLR0913 - all of them describe one simulation
     scaler = None if changes.scaling is None else _scaler(env, fronts[0], changes.scaling, cluster, calibration)
     env.process(_arrive(env, fronts, requests_of(traffic) if requests is None else requests))
     with _rare_collections():
-        env.run(until=ledger.over)
+        env.pass_until(ledger.over)
     return _outcome(cluster, workers, ledger, scaler)
 
 

@@ -3,6 +3,7 @@
 import math
 from collections import deque
 from collections.abc import Iterator
+from itertools import accumulate
 from random import Random
 from typing import Annotated, Literal
 
@@ -11,6 +12,14 @@ from msgspec import Meta
 
 Spread = Literal["constant", "exponential"]
 Arrivals = Literal["constant", "poisson", "gamma"]
+
+MAX_IMAGES = 10_000
+MAX_PIXELS = 10**12
+MAX_TOKENS = 100_000_000
+MIN_RATE_PER_S, MAX_RATE_PER_S = 1e-6, 1e6
+MAX_REQUESTS = 10_000_000
+
+Tokens = Annotated[int, Meta(ge=1, le=MAX_TOKENS)]
 
 _RECENT = 64
 """Pictures that a request may bring again: the last so many new ones of its class."""
@@ -29,13 +38,13 @@ class RequestClass(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """
 
     name: str = "all"
-    share: Annotated[float, Meta(gt=0)] = 1.0
-    num_images: Annotated[int, Meta(ge=0)] = 0
-    num_pixels: Annotated[int, Meta(ge=1)] = 448 * 448
+    share: Annotated[float, Meta(ge=1e-9, le=1e9)] = 1.0
+    num_images: Annotated[int, Meta(ge=0, le=MAX_IMAGES)] = 0
+    num_pixels: Annotated[int, Meta(ge=1, le=MAX_PIXELS)] = 448 * 448
     pixel_spread: Spread = "constant"
-    visual_tokens: Annotated[int, Meta(ge=1)] = 256
-    text_tokens: Annotated[int, Meta(ge=1)] = 64
-    output_tokens: Annotated[int, Meta(ge=1)] = 128
+    visual_tokens: Tokens = 256
+    text_tokens: Tokens = 64
+    output_tokens: Tokens = 128
     output_spread: Spread = "constant"
     repeat_share: Annotated[float, Meta(ge=0, le=1)] = 0.0
     pictures_first: bool = True
@@ -44,11 +53,11 @@ class RequestClass(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 class Traffic(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A stream of requests. `shape` is that of gamma arrivals: below 1 they come in bursts, 1 is Poisson."""
 
-    classes: Annotated[tuple[RequestClass, ...], Meta(min_length=1)] = (RequestClass(),)
-    rate_per_s: Annotated[float, Meta(gt=0)] = 1.0
+    classes: Annotated[tuple[RequestClass, ...], Meta(min_length=1, max_length=1000)] = (RequestClass(),)
+    rate_per_s: Annotated[float, Meta(ge=MIN_RATE_PER_S, le=MAX_RATE_PER_S)] = 1.0
     arrivals: Arrivals = "poisson"
-    shape: Annotated[float, Meta(gt=0)] = 1.0
-    num_requests: Annotated[int, Meta(ge=1)] = 2000
+    shape: Annotated[float, Meta(ge=0.01, le=1000)] = 1.0
+    num_requests: Annotated[int, Meta(ge=1, le=MAX_REQUESTS)] = 2000
     seed: int = 0
 
 
@@ -91,10 +100,10 @@ def requests_of(traffic: Traffic) -> Iterator[Request]:
     """
     times, kinds = Random(f"{traffic.seed}.times"), Random(f"{traffic.seed}.kinds")
     makers = [_Maker(kind, traffic.seed) for kind in traffic.classes]
-    shares = [kind.share for kind in traffic.classes]
+    shares = list(accumulate(kind.share for kind in traffic.classes))
     at_s = 0.0
     for number in range(traffic.num_requests):
-        maker = kinds.choices(makers, shares)[0] if len(makers) > 1 else makers[0]
+        maker = kinds.choices(makers, cum_weights=shares)[0] if len(makers) > 1 else makers[0]
         yield maker.request(number, at_s)
         at_s += _gap_s(traffic, times)
 

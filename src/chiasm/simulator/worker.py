@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from functools import partial
 
+import msgspec
 import simpy
 
 from chiasm.errors import EngineDeadError
@@ -30,7 +31,9 @@ class SimulatedWorker:
     ) -> None:
         self._env = env
         self._spec = spec
-        self._costs = calibration
+        self._costs = msgspec.structs.replace(
+            calibration, encoder_factor=calibration.encoder_factor * spec.encoder_factor
+        )
         self._device = device
         self._cores = cores
         self._encoding: dict[simpy.Event, None] = {}  # in order: what happens must not hang on addresses

@@ -7,8 +7,9 @@ from chiasm.advisor.advice import advise
 from chiasm.advisor.candidates import candidates
 from chiasm.advisor.flips import changes
 from chiasm.advisor.page import markdown_of
-from chiasm.advisor.question import Question
+from chiasm.advisor.question import Question, Tier
 from chiasm.simulator.calibration import Calibration, Cost, Interference, Sharing
+from chiasm.simulator.cluster import adaptive
 from chiasm.simulator.summary import Objective
 from chiasm.simulator.traffic import RequestClass, Traffic
 
@@ -145,3 +146,54 @@ def test_what_is_twice_as_fast_is_so_in_all_its_parts():
     assert model.prefill_s(100) == pytest.approx(costs.prefill_s(100) / 2)
     assert model.step_s(2, 10) == pytest.approx(costs.step_s(2, 10) / 2)
     assert model.step_cores(1, model.step_s(1)) == pytest.approx(costs.step_cores(1, costs.step_s(1)))
+
+
+def test_half_the_precision_is_half_the_weights_to_read_and_no_less_arithmetic():
+    costs = Calibration(prefill=Cost(fixed_s=1.0, per_unit_s=1.0), step=Cost(fixed_s=1.0, per_unit_s=1.0))
+    changed = {what: found for what, _, found in changes(question(0.5), costs)}
+    halved = changed["Weights of half the precision"]
+    assert (halved.step_s(0), halved.step_s(2)) == (0.5, 2.5)
+    assert halved.prefill_s(3) == 3.5
+    assert changed["A language model twice as slow"].step_s(2) == 6.0
+
+
+def test_encoders_of_another_kind_are_as_many_as_the_same_money_buys():
+    classes = question(1.0, num_images=8).traffic.classes
+    for cost in (0.25, 0.4, 1.0, 1.5):
+        found = candidates(4, classes, HEAVY_ENCODE, Tier(cost=cost))
+        assert all(one.cost <= 4 + 1e-9 for one in found)
+        assert any(one.topology == "e-pd" for one in found)
+    cheap = next(one for one in candidates(4, classes, HEAVY_ENCODE, Tier(cost=0.25)) if one.topology == "e-pd")
+    assert sum(set(one.roles) == {"encode"} for one in cheap.workers) > 3
+    assert candidates(2, classes, HEAVY_ENCODE, Tier(cost=3.0)) == [*candidates(2, (), HEAVY_ENCODE), adaptive(2)]
+
+
+def test_slow_encoders_make_a_split_slower_and_nothing_else():
+    classes = question(1.0, num_images=4).traffic.classes
+    quick, slow = (candidates(4, classes, HEAVY_ENCODE, Tier(factor=factor)) for factor in (1.0, 10.0))
+    assert quick[:2] == slow[:2]
+    asked = question(0.2, num_images=4)
+    split_s = [
+        advise(msgspec.structs.replace(asked, tier=Tier(factor=factor)), HEAVY_ENCODE).trials[2].figure("ttft")
+        for factor in (1.0, 10.0)
+    ]
+    assert split_s[1] > 5 * split_s[0]
+
+
+def test_encoders_that_leave_little_room_for_contexts_do_not_stand_beside_engines():
+    measured = msgspec.structs.replace(HEAVY_ENCODE, interference=Interference(resident=0.1), kv_tokens=10_000)
+    roomy = advise(question(0.5, tier=Tier(kv_share=0.8)), measured)
+    tight = advise(question(0.5, tier=Tier(kv_share=0.6)), measured)
+    assert [any("colocated" in one.cluster.name for one in found.trials) for found in (roomy, tight)] == [True, False]
+    assert min(one.kv_tokens for one in roomy.trials[2].cluster.workers if "decode" in one.roles) == 8_000
+    assert any("60% of its room for contexts" in reason for reason in tight.reasons)
+
+
+def test_without_a_clear_winner_the_cells_to_measure_are_named():
+    asked = question(0.5, output_tokens=200, aim="e2el")
+    found = advise(asked, CHEAP_ENCODE)
+    assert not found.is_clear
+    page = markdown_of(asked, found)
+    assert "To measure with `chiasm bench grid`" in page
+    assert found.runner_up in page
+    assert "images (1 pictures" in page

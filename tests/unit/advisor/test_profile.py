@@ -7,6 +7,7 @@ import msgspec
 import pytest
 
 from chiasm.advisor.profile.asking import Answered, Reading
+from chiasm.advisor.profile.engine import EngineAsking
 from chiasm.advisor.profile.fitting import fitted, fitted_steps
 from chiasm.advisor.profile.runs import Runs, profile_of
 from chiasm.errors import CapacityError, ContextLengthError, EngineError, InvalidSettingError
@@ -237,3 +238,27 @@ def test_steps_of_workers_beside_each_other_alone_say_nothing():
     assert runs.steps.points == []
     runs.steps._alone.append((1, 100, 0.002))
     assert runs.steps.points == [(1, 100, 0.002), (1, 100, 0.002)], "what they took from each other is taken out"
+
+
+class KnownEngine:
+    """An engine in this process with the costs of `KnownServer`."""
+
+    def __init__(self):
+        self._server = KnownServer()
+        self.asked = []
+
+    async def achat(self, messages, **options):
+        (message,) = messages
+        *pictures, text = message["content"]
+        self.asked.append(options)
+        picture = pictures[0]["image"] if pictures else None
+        return await self._server.ask(text["text"], num_output_tokens=options["max_tokens"], picture=picture)
+
+
+async def test_an_engine_without_a_server_can_be_profiled():
+    engine = KnownEngine()
+    runs = Runs(EngineAsking(engine), 1, lambda *_: None)
+    await runs.round()
+    assert set(runs.points) >= {"prefill", "media", "encode"}
+    assert runs.overheads_s == pytest.approx([0.005] * len(runs.overheads_s))
+    assert all(one["min_tokens"] == one["max_tokens"] and one["ignore_eos"] for one in engine.asked)

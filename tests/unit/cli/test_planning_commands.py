@@ -1,6 +1,8 @@
 """`chiasm simulate` and `chiasm advise` on the command line."""
 
 import json
+import re
+import signal
 import subprocess
 import sys
 
@@ -119,3 +121,51 @@ def test_what_makes_no_sense_is_refused_in_a_line(costs, extra, what):
 def test_a_missing_calibration_is_said(tmp_path):
     with pytest.raises(InvalidSettingError, match="cannot be read"):
         run("advise", "--calibration", str(tmp_path / "none.json"), *FEW)
+
+
+@pytest.mark.parametrize(
+    "extra",
+    [
+        ["--requests", "10000000", "--images", "10000"],
+        ["--text-tokens", "100000000", "--requests", "1000"],
+        ["--rate", "1e-6", "--mean-up-s", "1", "--requests", "1000"],
+    ],
+)
+def test_what_would_not_end_is_refused_at_once_with_what_would_do(costs, extra):
+    with pytest.raises(InvalidSettingError, match="million pieces of work") as caught:
+        run("simulate", "--calibration", costs, *extra)
+    assert caught.value.hint
+
+
+@pytest.mark.parametrize("command", ["simulate", "advise"])
+@pytest.mark.parametrize(
+    "extra", [["--osl", "1000000000000"], ["--visual-tokens", "1000000000000"], ["--rate", "1e300"], ["--pixels", "0"]]
+)
+def test_sizes_that_nothing_has_are_no_options(costs, command, extra):
+    result = CliRunner().invoke(app, [command, "--calibration", costs, *extra])
+    assert result.exit_code == 2
+    assert "Traceback" not in result.output
+    assert extra[0] in result.output
+
+
+def test_a_traffic_file_has_the_same_limits(costs, tmp_path):
+    file = tmp_path / "traffic.json"
+    for field, value in (("num_requests", 10**12), ("rate_per_s", 1e300), ("classes", [{"text_tokens": 10**12}])):
+        file.write_text(json.dumps({field: value}))
+        with pytest.raises(InvalidSettingError, match="does not describe traffic"):
+            run("simulate", "--calibration", costs, "--traffic", str(file))
+
+
+def test_a_long_simulation_says_how_far_it_is_and_ends_cleanly_on_an_interruption(costs):
+    words = ["simulate", "--calibration", costs, "--fleet", "agg:4", "--requests", "1000000", "--rate", "20"]
+    program = "from chiasm.cli import printing; printing._SAY_EVERY_S = 0.0; from chiasm.cli.app import main; main()"
+    process = subprocess.Popen(
+        [sys.executable, "-c", program, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    said = process.stderr.readline()
+    process.send_signal(signal.SIGINT)
+    printed, rest = process.communicate(timeout=60)
+    assert re.fullmatch(r"agg x4: [\d,]+ of 1,000,000\n", said)
+    assert process.returncode != 0
+    assert printed == ""
+    assert "Traceback" not in rest

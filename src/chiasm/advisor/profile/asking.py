@@ -1,7 +1,7 @@
-"""Questions to a server, streamed as clients ask them, whose answers are read for their times and receipts."""
+"""Questions whose answers are read for their times and receipts; to a server, streamed as clients ask them."""
 
 import time
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 import pybase64
@@ -42,8 +42,16 @@ class Answered(msgspec.Struct, frozen=True, kw_only=True):
     e2e_s: float
 
 
+class Asks(Protocol):
+    """What can be asked and answers with receipts."""
+
+    async def ask(self, text: str, *, num_output_tokens: int, picture: bytes | None = None) -> Answered:
+        """Ask for exactly so many tokens. Raises `ChiasmError`."""
+        ...
+
+
 class Asking:
-    """Asks one server."""
+    """Asks one server; see `Asks`."""
 
     def __init__(self, server: ServerView) -> None:
         self._server = server

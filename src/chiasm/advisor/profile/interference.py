@@ -14,7 +14,7 @@ from statistics import mean, median, stdev
 
 import msgspec
 
-from chiasm.advisor.profile.asking import Asking
+from chiasm.advisor.profile.asking import Asks
 from chiasm.advisor.profile.sharing import worker_of
 from chiasm.bench.workload.pictures import picture
 from chiasm.observability.receipt import Receipt
@@ -86,7 +86,7 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
 class InterferenceRuns:
     """Asks, and collects slowdowns by round."""
 
-    def __init__(self, asking: Asking, fresh: Fresh) -> None:
+    def __init__(self, asking: Asks, fresh: Fresh) -> None:
         self._asking = asking
         self._fresh = fresh
         self._random = random.Random(token_hex(8))  # noqa: S311 - moments within a picture

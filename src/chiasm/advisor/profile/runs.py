@@ -8,7 +8,7 @@ from statistics import median
 
 import msgspec
 
-from chiasm.advisor.profile.asking import Answered, Asking
+from chiasm.advisor.profile.asking import Answered, Asks
 from chiasm.advisor.profile.fitting import Fit, Point, curved, fitted, fitted_steps
 from chiasm.advisor.profile.interference import InterferenceRuns, Seen
 from chiasm.advisor.profile.processes import Processes
@@ -53,7 +53,7 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
 class Runs:
     """Asks, and collects points by stage."""
 
-    def __init__(self, asking: Asking, num_repeats: int, on_run: OnRun, processes: Processes | None = None) -> None:
+    def __init__(self, asking: Asks, num_repeats: int, on_run: OnRun, processes: Processes | None = None) -> None:
         self._asking = asking
         self._num_repeats = num_repeats
         self._on_run = on_run
