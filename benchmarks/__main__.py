@@ -15,6 +15,7 @@ COMMANDS = {
     "media": "decoding and preparing pictures against Pillow with transformers, and OpenCV",
     "downloads": "fetching a request's pictures at once against one after the other",
     "cache_timing": "what a tenant can tell from times about what another has asked",
+    "refusals": "what refusals cost the server when clients ask again at once",
     "noisy_neighbour": "time to first token of a tenant beside another that floods the server",
     "pooling": "pairs a second of a reranker, against transformers, sentence-transformers, infinity-emb and vLLM",
     "pooling_paths": "a reranker behind one endpoint against two hops: a service around a fixed-padding model server",

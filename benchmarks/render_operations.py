@@ -10,21 +10,45 @@ MOST_BESIDE_A_FLOOD = 1.1
 
 
 def noisy_section(result: Result, conditions: str) -> str:
-    """A quiet tenant alone, beside another at its limit, and beside a flood."""
+    """A quiet tenant alone, beside another at its limit, and beside a flood, with what the flood's client costs."""
     options = result["options"]
+    settle_s = options.get("settle_s", 0.0)
+    settled = f" It begins {settle_s:g} s after the other, when what a limit lets through at once is used up."
     lines = [
         f"## A tenant beside one that floods\n\n{conditions}",
         f"Time to first token of a tenant that asks {options['quiet_per_s']:g} times a second; the other's limit is "
         f"{options['limit_per_s']:g} a second, and its flood ten times that. {options['rounds']} rounds of "
-        f"{options['seconds']:g} s a condition.\n",
-        "| the flood against | p50 | p95 |",
-        "|---|---|---|",
+        f"{options['seconds']:g} s a condition.{settled if settle_s else ''}\n",
+        "| | against | p50 | p95 |",
+        "|---|---|---|---|",
     ]
     for name, ratio in result["ratios"].items():
-        base = name.partition(" / ")[2]
-        target = MOST_BESIDE_A_FLOOD if base == "at its limit" else None
-        p95 = judged(ratio["p95_ms"], target, is_most=True)
-        lines.append(f"| {base} | {spread(ratio['p50_ms'])} | {p95} |")
+        which, _, base = name.partition(" / ")
+        is_judged = which == "flood" and base in ("at its limit", "refused elsewhere")
+        p95 = judged(ratio["p95_ms"], MOST_BESIDE_A_FLOOD if is_judged else None, is_most=True)
+        lines.append(f"| {which} | {base} | {spread(ratio['p50_ms'])} | {p95} |")
+    if "flood / refused elsewhere" in result["ratios"]:
+        lines.append(
+            "\nRefused elsewhere: the flood's client sends as often, nine of ten requests to a process that does "
+            "nothing but refuse, so that the flood against it is what Chiasm's refusals cost, and it against the limit "
+            "what the client on the same cores does."
+        )
+    return "\n".join(lines) + "\n"
+
+
+def refusals_section(result: Result, conditions: str) -> str:
+    """Clients that ask again as soon as they are refused."""
+    lines = [
+        f"## Refusals without a pause\n\n{conditions}",
+        "Connections of a tenant beyond its limit that send the next request when the last is refused.\n",
+        "| `gateway.refusal_delay_s` | connections | refusals a second | CPU of one | share of a core |",
+        "|---:|---:|---:|---:|---:|",
+    ]
+    lines += [
+        f"| {one['delay_s']:g} | {one['connections']} | {one['refused_per_s']:,.0f} | {one['cpu_us']:.0f} us "
+        f"| {one['cpu_share']:.0%} |"
+        for one in result["refusals"]
+    ]
     return "\n".join(lines) + "\n"
 
 
@@ -103,6 +127,7 @@ def rolling_section(result: Result, conditions: str) -> str:
 
 _SECTIONS = {
     "told": timing_section,
+    "refusals": refusals_section,
     "ratios": noisy_section,
     "summary": adapters_section,
     "availability": chaos_section,

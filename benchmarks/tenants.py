@@ -21,28 +21,31 @@ TIMEOUT = aiohttp.ClientTimeout(total=120)
 
 
 class Server:
-    """An address, and a key per tenant."""
+    """An address, a key per tenant, and whose process it is; 0: not known."""
 
-    def __init__(self, address: str, keys: dict[str, str]) -> None:
+    def __init__(self, address: str, keys: dict[str, str], pid: int = 0) -> None:
         self.address = address
         self.keys = keys
+        self.pid = pid
 
     def headers(self, tenant: str) -> dict[str, str]:
-        return {"Authorization": f"Bearer {self.keys[tenant]}"}
+        return {"Authorization": f"Bearer {self.keys.get(tenant, '')}"}
 
 
 @contextmanager
-def served(tenants: Sequence[str], limits: str, settings: Sequence[str] = (), threads: int = 1) -> Iterator[Server]:
+def served(
+    tenants: Sequence[str], limits: str, settings: Sequence[str] = (), threads: int = 1, log_level: str = "warning"
+) -> Iterator[Server]:
     """`chiasm serve` with the packaged model, behind a keys file that begins with `limits`."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "keys.toml"
         path.write_text(limits)
         keys = {tenant: new_key(path, tenant, ["infer", "metrics"]) for tenant in tenants}
         options = [f"--set={setting}" for setting in (f"gateway.keys_file={path}", *settings)]
-        command = ("chiasm", "serve", "--json", "--port", "0", "--log-level", "warning", *options)
+        command = ("chiasm", "serve", "--json", "--port", "0", "--log-level", log_level, *options)
         with process(*command, threads=threads) as running:
             assert running.stdout is not None
-            yield Server(json.loads(_whole(running))["address"], keys)
+            yield Server(json.loads(_whole(running))["address"], keys, running.pid)
 
 
 def _whole(running: subprocess.Popen) -> str:

@@ -17,6 +17,26 @@ def test_a_flood_is_held_against_the_same_tenant_at_its_limit(high, verdict):
     assert verdict in operations_section(noisy(RATIO | {"high": high}), "")
 
 
+def test_what_the_client_of_a_flood_costs_is_told_apart():
+    result = noisy(RATIO | {"median": 1.2, "high": 1.4})
+    result["options"]["settle_s"] = 5.0
+    assert "Refused elsewhere" not in operations_section(result, "")
+    result["ratios"] |= {
+        f"{one} / {other}": {"p50_ms": RATIO, "p95_ms": RATIO}
+        for one, other in (("flood", "refused elsewhere"), ("refused elsewhere", "at its limit"))
+    }
+    page = operations_section(result, "")
+    assert "| flood | at its limit | 1.05 (1.00-1.08) | 1.20 (1.00-1.40), target 1.1 **missed** |" in page
+    assert "| flood | refused elsewhere | 1.05 (1.00-1.08) | 1.05 (1.00-1.08), target 1.1 met |" in page
+    assert "| refused elsewhere | at its limit | 1.05 (1.00-1.08) | 1.05 (1.00-1.08) |" in page
+    assert "It begins 5 s after the other" in page
+
+
+def test_refusals_have_their_cost():
+    one = {"delay_s": 1.0, "connections": 64, "refused_per_s": 73.4, "cpu_us": 81.2, "cpu_share": 0.006}
+    assert "| 1 | 64 | 73 | 81 us | 1% |" in operations_section({"refusals": [one]}, "")
+
+
 def told(low, high):
     one = {"auc": (low + high) / 2, "low": low, "high": high, "median_ms": 9.0}
     return {"options": {"scope": "tenant"}, "rounds": [{}], "told": {"other": one, "own": one}}
