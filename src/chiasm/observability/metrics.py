@@ -1,19 +1,21 @@
 """Metric names, each with its unit, and where they are counted. One registry per application, so tests do not share."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, TypeVar, cast
+from typing import TYPE_CHECKING
 
-from prometheus_client import CollectorRegistry, Counter, Histogram
+from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from chiasm.observability.memory_metrics import MemoryLevels
 from chiasm.observability.receipt import Receipt, Span
+from chiasm.observability.tallies import Counted, Timed
 
 if TYPE_CHECKING:
     from chiasm.observability.memory import WorkerMemory
 
+_PREFIX = "chiasm_"
 _LATENCY_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.2, 0.3, 0.5, 0.75, 1, 1.5, 2, 3, 5, 7.5, 10, 20, 30, 60, 120)
 _MEDIA_STAGES = frozenset({"fetch", "check", "decode_media", "prepare"})
 _SIZES = (("small", 500_000), ("medium", 4_000_000), ("large", float("inf")))
@@ -50,7 +52,6 @@ LEVELS = {
 """What levels mean, without their prefix. Engines may count more."""
 
 Levels = Callable[[], Mapping[str, float]]
-Labelled = TypeVar("Labelled", Counter, Histogram)
 
 
 class GatewayMetrics:
@@ -62,8 +63,7 @@ class GatewayMetrics:
     def __init__(self, levels: Levels, worker_levels: Levels, worker_totals: Levels) -> None:
         """Take callables that return name -> value: what gateway and worker hold now, and the worker's counts."""
         self.registry = CollectorRegistry()
-        self._all_counters: list[Counter] = []
-        self._children: dict[tuple[Counter | Histogram, tuple[str, ...]], Counter | Histogram] = {}
+        self._counters: list[Counted] = []
         self.memory: tuple[WorkerMemory, ...] = ()
         self.registry.register(_Levels(levels, worker_levels, worker_totals))
         self.registry.register(MemoryLevels(lambda: self.memory))
@@ -90,23 +90,23 @@ class GatewayMetrics:
 
     def receive(self, endpoint: str) -> None:
         """Count a request that arrived; `end` follows exactly once."""
-        self._child(self._received, endpoint).inc()
+        self._received.add(1, endpoint)
 
     def refuse(self, endpoint: str, code: str) -> None:
         """Count a request that arrived and was not let in."""
-        self._child(self._received, endpoint).inc()
-        self._child(self._ended, endpoint, code).inc()
+        self._received.add(1, endpoint)
+        self._ended.add(1, endpoint, code)
 
     def end(self, endpoint: str, receipt: Receipt) -> None:
         """Count a request's only ending."""
-        self._child(self._ended, endpoint, receipt.outcome).inc()
+        self._ended.add(1, endpoint, receipt.outcome)
         if receipt.ttft_s is not None:
-            self._child(self._ttft_s, endpoint).observe(receipt.ttft_s)
+            self._ttft_s.observe(receipt.ttft_s, endpoint)
         if receipt.ttft_s is not None or receipt.outcome == "finished":
             for stage, seconds in receipt.stages_s.items():
-                self._child(self._stage_s, stage).observe(seconds)
+                self._stage_s.observe(seconds, stage)
         if receipt.outcome == "finished":
-            self._child(self._e2e_s, endpoint).observe(receipt.e2e_s)
+            self._e2e_s.observe(receipt.e2e_s, endpoint)
         for counter, count in (
             (self._items, receipt.num_items),
             (self._prompt_items, receipt.num_items if receipt.num_prompt_tokens else 0),
@@ -117,11 +117,11 @@ class GatewayMetrics:
             (self._output_tokens, receipt.num_output_tokens),
         ):
             if count:
-                counter.inc(count)
+                counter.add(count)
 
     def traced(self, outcome: str, count: int) -> None:
         """Count what became of requests' traces."""
-        self._child(self._traces, outcome).inc(count)
+        self._traces.add(count, outcome)
 
     def media(self, spans: Iterable[Span], media: Sequence[tuple[str, int] | None]) -> None:
         """Count what a request's media took. `media` are their formats and pixels, in the request's order.
@@ -135,40 +135,29 @@ class GatewayMetrics:
             if medium is not None:
                 kind, num_pixels = medium
                 size = next(name for name, most in _SIZES if num_pixels <= most)
-                self._child(self._media_s, span.stage, kind, size).observe(span.end_s - span.start_s)
+                self._media_s.observe(span.end_s - span.start_s, span.stage, kind, size)
 
     def totals(self) -> dict[str, float]:
         """The counters, without their prefix and summed over labels."""
-        return {name: sum(value for _, value in samples) for name, samples in self._counters()}
+        return {one.name.removeprefix(_PREFIX): sum(one.counts.values()) for one in self._counters}
 
     def outcomes(self) -> dict[str, float]:
         """Requests that ended, by outcome."""
         found: dict[str, float] = {}
-        for labels, value in dict(self._counters())["requests"]:
-            found[labels["outcome"]] = found.get(labels["outcome"], 0.0) + value
+        for (_, outcome), count in self._ended.counts.items():
+            found[outcome] = found.get(outcome, 0.0) + count
         return found
 
-    def _counters(self) -> Iterator[tuple[str, list[tuple[dict[str, str], float]]]]:
-        for counter in self._all_counters:
-            for family in counter.collect():
-                samples = [(one.labels, one.value) for one in family.samples if one.name.endswith("_total")]
-                yield family.name.removeprefix("chiasm_"), samples
-
-    def _child(self, metric: Labelled, *labels: str) -> Labelled:
-        """`metric.labels`, remembered: finding a child costs the library more than counting does."""
-        key = (metric, labels)
-        child = self._children.get(key)
-        if child is None:
-            child = self._children[key] = metric.labels(*labels)
-        return cast("Labelled", child)
-
-    def _counter(self, name: str, meaning: str, labels: list[str] | None = None) -> Counter:
-        counter = Counter(f"chiasm_{name}", meaning, labels or [], registry=self.registry)
-        self._all_counters.append(counter)
+    def _counter(self, name: str, meaning: str, labels: Sequence[str] = ()) -> Counted:
+        counter = Counted(_PREFIX + name, meaning, labels)
+        self.registry.register(counter)
+        self._counters.append(counter)
         return counter
 
-    def _histogram(self, name: str, meaning: str, labels: list[str]) -> Histogram:
-        return Histogram(f"chiasm_{name}", meaning, labels, registry=self.registry, buckets=_LATENCY_S)
+    def _histogram(self, name: str, meaning: str, labels: Sequence[str]) -> Timed:
+        histogram = Timed(_PREFIX + name, meaning, labels, _LATENCY_S)
+        self.registry.register(histogram)
+        return histogram
 
 
 class _Levels(Collector):
