@@ -26,6 +26,7 @@ _HEAD = struct.Struct("<8sQ")  # magic, number of slots
 _SLOT = struct.Struct("<QQQd")  # generation, offset, bytes, expiry in CLOCK_MONOTONIC, which processes share
 _SLOT_STRIDE_BYTES = 64
 _RELEASED = struct.Struct("<Q")  # behind the slot: the generation that its reader has released
+_OFFER = struct.Struct("<QQQdQ")  # both at once
 _NAME = r"chiasm-[0-9]{1,10}-[0-9]{1,10}-[0-9a-f]{16}"  # user, process, token
 _ADDRESS = re.compile(rf"({_NAME})/([0-9]{{1,7}})/([0-9]{{1,19}})")
 _LOCK = struct.Struct("@hhqqi4x")  # struct flock: type, whence, start, length, process
@@ -100,6 +101,11 @@ def clear_slot(memory: mmap.mmap, number: int) -> None:
 def read_slot(memory: mmap.mmap, number: int) -> tuple[int, int, int, float]:
     """Return generation, offset from the start of the file, bytes and expiry."""
     return _SLOT.unpack_from(memory, _SLOT_STRIDE_BYTES * (number + 1))
+
+
+def read_offer(memory: mmap.mmap, number: int) -> tuple[int, int, int, float, int]:
+    """Return what `read_slot` does, and the generation that a reader released last."""
+    return _OFFER.unpack_from(memory, _SLOT_STRIDE_BYTES * (number + 1))
 
 
 def release_slot(fd: int, number: int, generation: int) -> None:

@@ -18,6 +18,7 @@ _MIN_VIEW_BYTES = 128 * 1024
 _MAX_LEASED_SHARE = 16
 _MAX_VIEWS = 64  # each is an open file
 _MAX_IDLE_LEASES = 8
+_MOST_DIGITS = 19  # of a slot or generation, so that both are 64-bit numbers
 
 
 class MappedArena:
@@ -130,36 +131,44 @@ class Reader:
 
     def get(self, text: str, num_bytes: int) -> Buffer:
         """See `Transport.get`; never waits."""
-        address = arena.parse_address(text)
-        mapped = self._mapped(address)
-        fd = mapped.lease(address.slot)
+        mapped, slot, generation = self._place(text)
+        fd = mapped.lease(slot)
         is_view = False
         try:
-            offset = _checked_offset(mapped.memory, address, num_bytes)
-            with self._lock:
-                is_view = num_bytes >= _MIN_VIEW_BYTES and mapped.try_count(num_bytes)
+            offset = _checked_offset(mapped.memory, slot, generation, num_bytes)
+            if num_bytes >= _MIN_VIEW_BYTES:
+                with self._lock:
+                    is_view = mapped.try_count(num_bytes)
             if not is_view:
                 return _copy(mapped.memory, offset, num_bytes)
             view = View(num_bytes, np.uint8, mapped.memory, offset)
-            view.lease = (mapped, fd, address.slot)
+            view.lease = (mapped, fd, slot)
             return view.data
         finally:
             if not is_view:
-                mapped.give_back(fd, address.slot)
+                mapped.give_back(fd, slot)
 
     def release(self, text: str) -> None:
         """See `Transport.release`."""
-        address = arena.parse_address(text)
         with suppress(HandleExpiredError):
-            self._mapped(address).release(address.slot, address.generation)
+            mapped, slot, generation = self._place(text)
+            mapped.release(slot, generation)
 
     def close(self) -> None:
         """Forget the arenas; views given out stay good."""
         with self._lock:
             self._arenas.clear()
 
-    def _mapped(self, address: arena.Address) -> MappedArena:
-        return self._arenas.get(address.name) or self._map(address.name)
+    def _place(self, text: str) -> tuple[MappedArena, int, int]:
+        """The arena, slot and generation of an address. The whole text is looked at only before an arena is mapped."""
+        name, _, numbers = text.partition("/")
+        slot, _, generation = numbers.partition("/")
+        mapped = self._arenas.get(name)
+        is_short = len(slot) <= _MOST_DIGITS and len(generation) <= _MOST_DIGITS
+        if mapped is not None and is_short and slot.isdecimal() and generation.isdecimal():
+            return mapped, int(slot), int(generation)
+        address = arena.parse_address(text)
+        return self._arenas.get(address.name) or self._map(address.name), address.slot, address.generation
 
     def _map(self, name: str) -> MappedArena:
         with self._lock:
@@ -169,11 +178,10 @@ class Reader:
             return mapped
 
 
-def _checked_offset(memory: mmap.mmap, address: arena.Address, num_bytes: int) -> int:
-    generation, offset, offered_bytes, expires_at = arena.read_slot(memory, address.slot)
-    is_offered = generation == address.generation and generation and expires_at > time.monotonic()
-    is_released = arena.released_generation(memory, address.slot) == address.generation
-    if not is_offered or is_released or not arena.is_in_use(memory):
+def _checked_offset(memory: mmap.mmap, slot: int, generation: int, num_bytes: int) -> int:
+    offered, offset, offered_bytes, expires_at, released = arena.read_offer(memory, slot)
+    is_offered = offered == generation != released and generation and expires_at > time.monotonic()
+    if not is_offered or not arena.is_in_use(memory):
         raise HandleExpiredError("The tensor is no longer offered")
     if offered_bytes != num_bytes or offset + num_bytes > len(memory):
         raise TransferError(f"{offered_bytes} bytes are offered, {num_bytes} were announced")
