@@ -92,7 +92,7 @@ class WorkerFleet:
             closing.push_async_callback(router.aclose)
             ingest = MediaIngest(self._settings.media, self._crew.preparer, spool=self._spool)
             closing.push_async_callback(ingest.aclose)
-            members = self._members = Members(router.fleet, self._crew.connect)
+            members = self._members = Members(router.fleet, self._crew.connect, self._crew.crowding)
             self._has_members.set()
             self._renewals = Renewals(
                 router.fleet,
@@ -137,7 +137,7 @@ class WorkerFleet:
     async def _until_complete(self, router: Router, members: Members, keeping: "asyncio.Task[None]") -> None:
         try:
             async with asyncio.timeout(_JOIN_TIMEOUT_S):
-                while not self._is_complete(router):
+                while self._missing(router):
                     if keeping.done():
                         keeping.result()
                     await asyncio.sleep(_LOOK_INTERVAL_S)
@@ -146,16 +146,17 @@ class WorkerFleet:
             refused = [(name or address, members.refusal(address)) for name, address in self._crew.listed]
             states += [f"{name} did not join ({why})" for name, why in refused if why]
             raise EngineStartError(
-                f"No complete set of workers after {_JOIN_TIMEOUT_S:.0f} s: {', '.join(states) or 'none has joined'}",
+                f"No complete set of workers after {_JOIN_TIMEOUT_S:.0f} s, there is no "
+                f"{', '.join(self._missing(router))}: {', '.join(states) or 'none has joined'}",
                 hint="Each stage (encode, prefill, decode) needs a worker; start those that are missing",
             ) from None
 
-    def _is_complete(self, router: Router) -> bool:
-        """Whether all processes of ours are ready and each stage has somebody."""
+    def _missing(self, router: Router) -> list[str]:
+        """Stages that nobody is ready for, and processes of ours that are not ready."""
         ready = {one.name: one.info.roles for one in router.fleet.members if one.state == "ready"}
         roles = {role for one in ready.values() for role in one}
         needed = {"prefill", "decode"} | ({"encode"} if self.takes_images else set())
-        return needed <= roles and all(spec.name in ready for spec in self._specs)
+        return [*sorted(needed - roles), *(spec.name for spec in self._specs if spec.name not in ready)]
 
 
 def _report_fault(task: "asyncio.Task[None]") -> None:

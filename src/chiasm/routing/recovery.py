@@ -146,7 +146,13 @@ class Ladder:
             self.failed_encoders.clear()  # they made it; that it was gone when it was wanted says little about them
             return
         is_exhausted = isinstance(planning, HandleExpiredError) and not isinstance(self._last, OverloadedError)
-        raise planning if self._last is None or is_exhausted else self._last
+        if self._last is None:
+            raise planning
+        if is_exhausted:
+            raise HandleExpiredError(
+                f"No encoder delivered: {self._last.message}", hint=self._last.hint or planning.hint
+            )
+        raise self._last
 
     @property
     def wait_until_s(self) -> float:
