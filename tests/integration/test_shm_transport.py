@@ -53,6 +53,29 @@ def test_whatever_is_made_of_a_view_keeps_its_memory_from_being_used_again():
         ours.close()
 
 
+def lost(memory, slot):
+    arena.clear_slot(memory, slot)
+
+
+def damaged(memory, slot):
+    _, offset, _, _ = arena.read_slot(memory, slot)
+    memory[offset] ^= 1
+
+
+@pytest.mark.parametrize("harm", [lost, damaged])
+def test_what_was_harmed_from_outside_is_put_anew(harm):
+    ours = ShmTransport(max_bytes=4 * MIB)
+    try:
+        address = ours.put("a", noise(1, MIB), ttl_s=60)
+        assert ours.put("a", noise(1, MIB), ttl_s=60) == address
+        harm(ours._producer._memory, arena.parse_address(address).slot)
+        again = ours.put("a", noise(1, MIB), ttl_s=60)
+        assert again != address
+        assert bytes(ours.get(again, MIB, timeout_s=5)) == noise(1, MIB)
+    finally:
+        ours.close()
+
+
 def test_an_open_failure_is_a_transfer_error(monkeypatch):
     ours = ShmTransport(max_bytes=MIB)
     try:

@@ -69,8 +69,8 @@ class Producer:
 
     def holds(self, value: Placed, data: memoryview) -> bool:
         """See `Shelf.holds`."""
-        _, offset, num_bytes, _ = arena.read_slot(self._memory, value.slot)
-        return is_equal(self._bytes[offset : offset + num_bytes].data, data)
+        generation, offset, num_bytes, _ = arena.read_slot(self._memory, value.slot)
+        return generation == value.generation and is_equal(self._bytes[offset : offset + num_bytes].data, data)
 
     def renew(self, value: Placed, data: memoryview, expires_at: float) -> None:
         """See `Shelf.renew`."""

@@ -46,9 +46,9 @@ class PublishingWorker:
             logger.exception("An embedding could not be published")
 
     def renew(self, wanted: set[str], encoder_cache: Mapping[str, torch.Tensor]) -> None:
-        """Offer again what vLLM will not encode again."""
+        """Offer again what vLLM will not encode again. Who asks may have found what was on offer lost or damaged."""
         for identity in wanted:
-            if identity in encoder_cache and not self._store.is_fresh(identity):
+            if identity in encoder_cache:
                 self.publish(identity, encoder_cache[identity])
 
     def forget(self) -> int:

@@ -37,13 +37,11 @@ class PublishedStore:
         names = ("published", "published_bytes", "publish_seconds", "refused_offers", "evicted")
         self._totals = dict.fromkeys(names, 0.0)
 
-    def is_fresh(self, identity: str) -> bool:
-        """Whether it is offered and will be for more than half its time."""
-        published_at = self._published_at.get(identity)
-        return published_at is not None and published_at + self._ttl_s / 2 > self._clock()
-
     def publish(self, identity: str, layout: Layout, data: Buffer) -> None:
-        """Offer a copy of the bytes and write its receipt, or one that says why they are not on offer."""
+        """Offer a copy of the bytes, or what is on offer already if it is that, and write its receipt.
+
+        Where they cannot be offered, the receipt says why.
+        """
         started_at = self._clock()
         expires_at = started_at + self._ttl_s
         self._expire(started_at)
