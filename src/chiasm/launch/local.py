@@ -219,13 +219,14 @@ def serve(
 
 
 async def _until_signal(server: LocalServer, handover: Handover, on_ready: Callable[[LocalServer], None]) -> None:
-    """Serve until a signal or a successor; a signal is meant for both."""
-    stop, task, loop = asyncio.Event(), asyncio.current_task(), asyncio.get_running_loop()
+    """Serve until a signal or a successor; a signal is meant for both. Before the server is ready it ends at once."""
+    stop, is_ready, loop = asyncio.Event(), asyncio.Event(), asyncio.get_running_loop()
+    task = asyncio.current_task()
     assert task is not None
 
     def end(number: int) -> None:
         handover.pass_on(number)
-        if stop.is_set():
+        if stop.is_set() or not is_ready.is_set():  # nothing to drain
             task.cancel()
         stop.set()
 
@@ -235,6 +236,7 @@ async def _until_signal(server: LocalServer, handover: Handover, on_ready: Calla
     following = asyncio.create_task(handover.run(stop))
 
     def ready() -> None:
+        is_ready.set()
         on_ready(server)
         handover.ready()
 
@@ -267,6 +269,7 @@ def background_server(settings: Settings, progress: Progress) -> Iterator[LocalS
     try:
         ready.wait(_START_TIMEOUT_S)
         if failures:
+            server.listener.close()
             raise failures[0]
         yield server
     finally:
