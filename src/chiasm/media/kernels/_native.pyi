@@ -14,6 +14,19 @@ def resize(
     passes: str,
     /,
 ) -> None: ...
+def resize_part(
+    source: Any,
+    width: int,
+    height: int,
+    across: tuple[int, int, int, int],
+    down: tuple[int, int, int, int],
+    out_width: int,
+    out_height: int,
+    filter: int,  # noqa: A002
+    target: Any,
+    passes: str,
+    /,
+) -> None: ...
 def look_up(source: Any, table: Any, count: int, plane: int, frames: int, target: Any, passes: str, /) -> None: ...
 def turn(source: Any, width: int, height: int, channels: int, orientation: int, target: Any, /) -> None: ...
 def unfilter(source: Any, width: int, height: int, channels: int, target: Any, /) -> None: ...

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from chiasm.media.kernels import _native
-from chiasm.media.kernels.base import Pixels, Table, shape_of_patches
+from chiasm.media.kernels.base import Part, Pixels, Table, shape_of_patches
 from chiasm.media.kernels.plain import PlainKernels
 
 _FILTERS = (1, 2, 3)
@@ -28,6 +28,20 @@ class NativeKernels(PlainKernels):
             return super().resize(pixels, size, resample)
         out = np.empty((size[1], size[0], 3), np.uint8)
         _native.resize(pixels, width, height, 3, *size, resample, out, 0, 1, self._passes)
+        return out
+
+    def resize_part(
+        self, pixels: Pixels, part: Part, whole: tuple[int, int], size: tuple[int, int], wanted: Part, resample: int
+    ) -> Pixels:
+        """See `Kernels`."""
+        if resample not in _FILTERS or whole == size:
+            return super().resize_part(pixels, part, whole, size, wanted, resample)
+        out = np.empty((wanted.height, wanted.width, 3), np.uint8)
+        across = whole[0], size[0], part.left, wanted.left
+        down = whole[1], size[1], part.top, wanted.top
+        _native.resize_part(
+            pixels, part.width, part.height, across, down, wanted.width, wanted.height, resample, out, self._passes
+        )
         return out
 
     def patches(

@@ -72,6 +72,48 @@ static PyObject *py_resize(PyObject *module, PyObject *args) {
     return done(&source, &target, problem, has_memory);
 }
 
+static bool fits(const resized_side *side, long length, long wanted, int filter) {
+    if (!is_side(side->length) || !is_side(side->size) || !is_side(wanted) || side->start < 0 || side->first < 0)
+        return false;
+    if (length > side->length - side->start || wanted > side->size - side->first) return false;
+    if (side->length == side->size) return side->start == side->first && length == wanted;
+    long first, end, unused;
+    coefficients_span(filter, side->length, side->size, side->first, &first, &unused);
+    coefficients_span(filter, side->length, side->size, side->first + wanted - 1, &unused, &end);
+    return first >= side->start && end <= side->start + length;
+}
+
+static PyObject *py_resize_part(PyObject *module, PyObject *args) {
+    (void)module;
+    Py_buffer source, target;
+    picture from = {.channels = 3};
+    resized_side across, down;
+    long width, height;
+    int filter;
+    const char *name;
+    if (!PyArg_ParseTuple(
+            args, "y*ll(llll)(llll)lliw*s", &source, &from.width, &from.height, &across.length, &across.size,
+            &across.start, &across.first, &down.length, &down.size, &down.start, &down.first, &width, &height, &filter,
+            &target, &name))
+        return NULL;
+    from.pixels = source.buf;
+    const char *problem = problem_of(&from, &source, width, height);
+    const passes *p = passes_named(name);
+    if (!problem && !p) problem = "no such passes";
+    if (!problem && (filter < LANCZOS || filter > BICUBIC)) problem = "no such filter";
+    if (!problem && (!fits(&across, from.width, width, filter) || !fits(&down, from.height, height, filter)))
+        problem = "what is wanted depends on more than the part";
+    if (!problem && target.len != width * height * 3) problem = "the target does not fit";
+    bool has_memory = true;
+    if (!problem) {
+        rows_layout rows = {target.buf, width};
+        Py_BEGIN_ALLOW_THREADS
+        has_memory = resize_part(&from, &across, &down, width, height, filter, p, rows_sink, &rows);
+        Py_END_ALLOW_THREADS
+    }
+    return done(&source, &target, problem, has_memory);
+}
+
 static PyObject *py_look_up(PyObject *module, PyObject *args) {
     (void)module;
     Py_buffer source, table, target;
@@ -150,6 +192,9 @@ static PyObject *py_names(PyObject *module, PyObject *nothing) {
 static PyMethodDef methods[] = {
     {"resize", py_resize, METH_VARARGS,
      "resize(source, width, height, channels, out_width, out_height, filter, target, patch, merge, passes)"},
+    {"resize_part", py_resize_part, METH_VARARGS,
+     "resize_part(source, width, height, (whole_width, size_width, left, first_column), "
+     "(whole_height, size_height, top, first_row), out_width, out_height, filter, target, passes)"},
     {"look_up", py_look_up, METH_VARARGS, "look_up(source, table, count, plane, frames, target, passes)"},
     {"turn", py_turn, METH_VARARGS, "turn(source, width, height, channels, orientation, target)"},
     {"unfilter", py_unfilter, METH_VARARGS, "unfilter(source, width, height, channels, target)"},

@@ -19,12 +19,19 @@ typedef struct {
     uint32_t *digits;        /* of its weights */
 } work;
 
-static bool weights_make(work *w, int filter) {
-    const picture *from = w->from;
-    if (w->width != from->width && !coefficients_make(&w->across, filter, from->width, w->width)) return false;
-    if (w->height != from->height && !coefficients_make(&w->down, filter, from->height, w->height)) return false;
+/* None where the side keeps its length. */
+static bool side_make(coefficients *c, const resized_side *side, long count, int filter) {
+    if (side->size == side->length) return true;
+    if (!coefficients_make(c, filter, side->length, side->size)) return false;
+    if (side->size != count || side->start) coefficients_keep(c, side->first, count, side->start);
+    return true;
+}
+
+static bool weights_make(work *w, const resized_side *across, const resized_side *down, int filter) {
+    if (!side_make(&w->across, across, w->width, filter)) return false;
+    if (!side_make(&w->down, down, w->height, filter)) return false;
     if (!w->passes->has_digits) return true;
-    if (w->across.size) blocks_make(&w->blocks, &w->across, from->channels); /* there is another way */
+    if (w->across.size) blocks_make(&w->blocks, &w->across, w->from->channels); /* there is another way */
     w->has_digits = have_digits(&w->down);
     return true;
 }
@@ -161,15 +168,23 @@ static bool resize_rows(work *w, bool is_down_first, row_sink sink, void *layout
     return true;
 }
 
-bool resize(const picture *from, long width, long height, int filter, const passes *p, row_sink sink, void *layout) {
+bool resize_part(
+    const picture *from, const resized_side *across, const resized_side *down, long width, long height, int filter,
+    const passes *p, row_sink sink, void *layout) {
     work w = {.from = from, .passes = p, .width = width, .height = height};
     /* Pillow 13 begins with the pass that makes fewer pixels, by this rule; the rounding between them tells. */
-    const bool is_down_first = height < from->height && from->height - height > 2 * (from->width - width);
-    bool is_made = weights_make(&w, filter);
+    const long lost = down->length - down->size;
+    const bool is_down_first = lost > 0 && lost > 2 * (across->length - across->size);
+    bool is_made = weights_make(&w, across, down, filter);
     if (is_made && !w.across.size && !w.down.size && from->channels == 3) is_made = keep(&w, sink, layout);
     else if (is_made && !is_down_first && w.has_digits && w.blocks.count)
         is_made = resize_quads(from, &w.blocks, &w.down, p, width, sink, layout);
     else if (is_made) is_made = resize_rows(&w, is_down_first, sink, layout);
     work_free(&w);
     return is_made;
+}
+
+bool resize(const picture *from, long width, long height, int filter, const passes *p, row_sink sink, void *layout) {
+    const resized_side across = {from->width, width, 0, 0}, down = {from->height, height, 0, 0};
+    return resize_part(from, &across, &down, width, height, filter, p, sink, layout);
 }

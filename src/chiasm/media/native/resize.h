@@ -17,6 +17,18 @@ typedef void (*row_sink)(void *layout, long y, const uint8_t *row);
  * behind them would leave the picture. Returns how many. */
 int take_rows(const picture *from, uint8_t *padded, long y, const uint8_t **rows);
 
+/* Along one side of a picture of which a part is there: all of its pixels, and of all that a resize would make of them; where
+ * the part begins, and what is wanted. What is wanted must depend on nothing else, see `coefficients_span`. */
+typedef struct {
+    long length, size;
+    long start, first;
+} resized_side;
+
+/* What is wanted, `width` x `height`, of the resize of a picture of which `from` is a part. */
+bool resize_part(
+    const picture *from, const resized_side *across, const resized_side *down, long width, long height, int filter,
+    const passes *p, row_sink sink, void *layout);
+
 /* False when there is no memory; the sink may have seen rows by then. */
 bool resize(const picture *from, long width, long height, int filter, const passes *p, row_sink sink, void *layout);
 
