@@ -11,7 +11,6 @@ from itertools import accumulate
 from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
-from prometheus_client.utils import floatToGoString
 
 Labels = tuple[str, ...]
 
@@ -48,7 +47,7 @@ class Timed(Collector):
         self._labels = labels
         self._bounds_s = bounds_s
         self._created_unix_s = time.time()
-        self._bounds = [floatToGoString(bound_s) for bound_s in (*bounds_s, float("inf"))]
+        self._bounds = [*(str(float(bound_s)) for bound_s in bounds_s), "+Inf"]
         self._rows: dict[Labels, _Row] = {}
 
     def observe(self, seconds: float, *labels: str) -> None:
