@@ -10,6 +10,7 @@ import sys
 import tomllib
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from types import NoneType
 from typing import Annotated, Any, ClassVar, Literal, cast, get_args, get_origin
 
 import msgspec
@@ -90,10 +91,13 @@ def _setting_row(section: str, field: Any) -> tuple[str, ...]:
 
 
 def _unwrap(annotation: Any) -> tuple[Any, list[Meta]]:
-    if get_origin(annotation) is Annotated:
-        kind, *metas = get_args(annotation)
-        return kind, metas
-    return annotation, []
+    if get_origin(annotation) is not Annotated:
+        return annotation, []
+    kind, *metas = get_args(annotation)
+    if NoneType in get_args(kind):  # what bounds a number that may be left out stands inside
+        kind, limits = _unwrap(get_args(kind)[0])
+        return kind | None, [*limits, *metas]
+    return kind, metas
 
 
 def _type_name(kind: Any) -> str:

@@ -11,7 +11,7 @@ from chiasm.launch.model import model_directory, preparer_of
 from chiasm.launch.processes.base import Process, Spawn
 from chiasm.launch.processes.messages import Order
 from chiasm.launch.processes.process import START_TIMEOUT_S, WorkerProcess
-from chiasm.launch.processes.specs import WorkerSpec, settings_of_one, specs_of
+from chiasm.launch.processes.specs import WorkerSpec, crowding_of, settings_of_one, specs_of
 from chiasm.media.prepare.base import ImagePreparer
 from chiasm.media.spool import Spool
 from chiasm.protocol.worker import Worker
@@ -29,6 +29,7 @@ class Crew(Protocol):
         preparer: How the model's pictures are sized; None where that is not known, or it has no eyes.
         takes_images: Whether it has.
         start_timeout_s: Time that a process has to start.
+        crowding: How far the processes to be started take cores from each other (`RoutingSettings.crowding`).
     """
 
     specs: Sequence[WorkerSpec]
@@ -37,6 +38,7 @@ class Crew(Protocol):
     preparer: ImagePreparer | None
     takes_images: bool
     start_timeout_s: float
+    crowding: float
 
     def spawner(self, folder: Path, spool: Spool | None) -> Spawn:
         """What starts a process; sockets and logs go to `folder`, media are read from `spool`."""
@@ -74,6 +76,7 @@ class EmbeddedCrew:
         self.preparer = preparer_of(model_directory(settings.engine.model))
         self.takes_images = self.preparer is not None
         self.start_timeout_s = START_TIMEOUT_S
+        self.crowding = crowding_of(settings, [1] * len(self.specs))
         self.connect = remote_connect(settings.routing.worker_token)
 
     def spawner(self, folder: Path, spool: Spool | None) -> Spawn:

@@ -26,9 +26,11 @@ Connect = Callable[[str | None, str], Awaitable[Sequence[tuple[str, Worker]]]]
 class Members:
     """Lets workers join and leave. Belongs to one event loop; the tasks that call it are the caller's."""
 
-    def __init__(self, fleet: Fleet, connect: Connect) -> None:
+    def __init__(self, fleet: Fleet, connect: Connect, crowding: float = 0.0) -> None:
+        """Begin with nobody. `crowding` says how far those that join by `join` take cores from each other."""
         self._fleet = fleet
         self._connect = connect
+        self._crowding = crowding
         self._behind: dict[str, list[str]] = {}  # the members that one name stands for, where they are several
         self._refusals: dict[str, str] = {}  # by address, of those that tried to join last
         self._first_hand: dict[str, str] = {}  # names and addresses of those that were listed or have registered
@@ -36,7 +38,8 @@ class Members:
 
     async def join(self, name: str | None, address: str) -> None:
         """Connect to an address and take in who is there. Raises `ChiasmError`; then nobody has joined."""
-        await self._take_in(name, address)
+        for joined in await self._take_in(name, address):
+            self._fleet.share_cores(joined, self._crowding)
 
     async def _take_in(self, name: str | None, address: str) -> list[str]:
         found = await self._connect(name, address)

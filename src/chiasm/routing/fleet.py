@@ -38,6 +38,7 @@ class Fleet:
         self.absence = Absence(clock, settings.max_requests_waiting_for_worker)
         self._members: dict[str, Member] = {}
         self._servers: Lru[str] = Lru(_MAX_SERVERS)
+        self._crowding: dict[str, float] = {}
         self.members: tuple[Member, ...] = ()
         self.embeddings = EmbeddingIndex(clock)
         self.prefixes = PrefixOwners()
@@ -63,10 +64,16 @@ class Fleet:
     def remove(self, name: str) -> Worker:
         """Forget a member, ending what it still has; the caller closes the worker. Raises `KeyError`."""
         member = self._members.pop(name)
+        self._crowding.pop(name, None)
         self.members = tuple(self._members.values())
         member.mark_down("it was removed")
         self._forget_caches(member)
         return member.worker
+
+    def share_cores(self, name: str, crowding: float) -> None:
+        """Say how far a member and others of which it is said take cores from each other; settings know better."""
+        if self._settings.crowding is None:
+            self._crowding[name] = crowding
 
     def drain(self, name: str) -> None:
         """Give a member no more work; what it has may finish. Raises `KeyError`."""
@@ -134,8 +141,9 @@ class Fleet:
         """The members that take work now; `among` are those to look at, all where it is None."""
         members = self.members if among is None else among
         ready = _awake([one for one in members if one.state == "ready"])
+        crowding = self._settings.crowding or 0.0
         return FleetView(
-            workers=tuple([_view(one) for one in ready]),
+            workers=tuple([_view(one, self._crowding.get(one.name, crowding)) for one in ready]),
             topology=self._settings.topology,
             costs=costs,
             has_local_fallback=self._settings.local_encode == "fallback",
@@ -157,7 +165,7 @@ def _roles(members: Iterable[Member]) -> set[str]:
     return {role for one in members for role in one.info.roles}
 
 
-def _view(member: Member) -> WorkerView:
+def _view(member: Member, crowding: float) -> WorkerView:
     info = member.info
     return WorkerView(
         name=member.name,
@@ -167,4 +175,5 @@ def _view(member: Member) -> WorkerView:
         num_decoding=member.num_decoding,
         num_waiting=member.stats.num_waiting if member.stats is not None else 0,
         encodes_for_others=info.encodes_for_others,
+        crowding=crowding,
     )

@@ -3,6 +3,7 @@
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
+from chiasm.routing.costs.line import Coefficients
 from chiasm.routing.costs.model import StageCosts
 from chiasm.routing.overlap import saved_s
 from chiasm.routing.plan import EncodeGroup, fate_of
@@ -53,10 +54,14 @@ class Board:
 
 
 class Forecast(NamedTuple):
-    """Of one way: seconds to the first token from now, and what the delay of others counts."""
+    """Of one way: seconds to the first token from now, and what the delay of others counts.
+
+    `crowd_s` is what of both comes of workers that take cores from each other.
+    """
 
     first_token_s: float
     strain_s: float
+    crowd_s: float = 0.0
 
 
 class Outlook:
@@ -101,8 +106,10 @@ class Outlook:
             ready_s = max(ready_s, *ends_s)
             if any(group.worker != name for group in groups):
                 ready_s += costs.take_s
-        saved = saved_s(self._job, costs, name, groups)
-        return ready_s + self.prefill_s - min(saved, ready_s)
+        return ready_s + self.prefill_s - min(self._saved_s(groups), ready_s)
+
+    def _saved_s(self, groups: Sequence[EncodeGroup]) -> float:
+        return saved_s(self._job, self._fleet.costs, self.prefill.name, groups)
 
     def _strain_on_others_s(self, groups: Sequence[EncodeGroup], groups_s: Sequence[float], local_s: float) -> float:
         """What the delay of generations that run already counts."""
@@ -126,8 +133,11 @@ class Outlook:
         return waited_s * min(max(ratio, 1.0), _MAX_TEXT_WEIGHT)
 
     def _encode_s(self, worker: str, identities: Iterable[str]) -> float:
-        line = self._fleet.costs.encode_line(worker)
+        line = self._encode_line(worker)
         return sum([line.at(self._pixels[identity]) for identity in identities])
+
+    def _encode_line(self, worker: str) -> Coefficients:
+        return self._fleet.costs.encode_line(worker)
 
     def _local_s(self, groups: Sequence[EncodeGroup]) -> float:
         """Seconds that the prefilling worker encodes on its way: what no group has."""

@@ -21,6 +21,7 @@ class WorkerView(msgspec.Struct, frozen=True, kw_only=True):
         num_decoding: Generations past their first token, which every encode and prefill beside them slows down.
         num_waiting: Sequences that wait for a slot, by the worker's own count.
         encodes_for_others: Whether it may be asked for embeddings.
+        crowding: How far it and others with a number take cores from each other: not at all, 0, or fully, 1.
     """
 
     name: str
@@ -30,6 +31,7 @@ class WorkerView(msgspec.Struct, frozen=True, kw_only=True):
     num_decoding: int = 0
     num_waiting: int = 0
     encodes_for_others: bool = True
+    crowding: float = 0.0
 
     @property
     def is_encoder_only(self) -> bool:

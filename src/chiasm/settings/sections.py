@@ -244,6 +244,13 @@ class RoutingSettings(Section, frozen=True, kw_only=True):
     ] = "metadata"
     overlap: Annotated[
         Literal["auto", "always", "never"],
+    crowding: Annotated[
+        Annotated[float, Meta(ge=0, le=1)] | None,
+        Meta(
+            description="How far workers take cores from each other, which adaptive heeds. 0: each has its own; 1: "
+            "while one computes, another waits; none: as threads and cores of those started here say, otherwise 0.",
+        ),
+    ] = None
         Meta(description="Whether prompts are computed while later pictures are encoded; auto: where that should pay."),
     ] = "auto"
     max_encode_attempts: Annotated[

@@ -8,6 +8,7 @@ from chiasm.errors import InvalidSettingError
 from chiasm.launch.processes.specs import (
     WorkerSpec,
     behind_gateway,
+    crowding_of,
     niceness_of,
     settings_of_one,
     spec_by_hand,
@@ -45,6 +46,33 @@ def test_processes_of_a_machine_share_its_cores(monkeypatch):
     assert settings_of_one(Settings(), 3).engine.threads == 2
     assert settings_of_one(Settings(), 20).engine.threads == 1
     assert settings_of_one(Settings(engine=EngineSettings(threads=5)), 2).engine.threads == 5
+
+
+@pytest.mark.parametrize(
+    ("threads", "num_cores", "parts", "expected"),
+    [
+        (2, 2, [1, 1], 1.0),
+        (1, 2, [1, 1], 0.0),
+        (3, 4, [1, 1], 0.5),
+        (64, 2, [1, 1], 1.0),
+        (2, 2, [1], 0.0),
+        (2, 2, [], 0.0),
+        (1, 2, [1, 1, 1, 1], pytest.approx(1 / 3)),
+        (1, 2, [1, 3], 1.0),
+        (0, 8, [1] * 3, 0.0),
+        (0, 2, [1] * 3, pytest.approx(0.25)),
+    ],
+)
+def test_workers_with_more_threads_than_cores_take_them_from_each_other(
+    monkeypatch, threads, num_cores, parts, expected
+):
+    monkeypatch.setattr(os, "cpu_count", lambda: num_cores)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(num_cores)))
+    found = crowding_of(Settings(engine=EngineSettings(threads=threads)), parts)
+    assert found == expected
+    longer = sum(parts) * (threads or max(1, num_cores // max(1, len(parts)))) / num_cores
+    if 0.0 < found < 1.0:
+        assert 1 + found * (len(parts) - 1) == pytest.approx(longer), "all busy take as much longer"
 
 
 def test_a_worker_by_hand_is_named_after_its_roles_and_registers_in_the_folder(tmp_path):

@@ -251,3 +251,14 @@ def test_a_mixed_load_is_answered_in_full_and_spread():
             assert min(served) >= 12
 
     run(main())
+
+
+def test_of_an_encoder_of_which_nothing_is_known_one_call_at_a_time_is_tried():
+    busy, encoder = worker("a", prefill_wait_s=0.1), worker("e", ENCODER)
+    assert shares(plan_of(job(1), encoder, busy)) == {"e": 1}
+    tried = worker("e", ENCODER, encode_wait_s=0.01)
+    assert plan_of(job(1), tried, busy).groups == ()
+    known = msgspec.structs.replace(COSTS, encode={"e": COSTS.encode_any})
+    view = fleet("auto", tried, busy, costs=known)
+    assert shares(Adaptive().plan(job(1), view)) == {"e": 1}
+    assert shares(plan_of(job(1), tried, busy, topology="e-pd")) == {"e": 1}, "there is no other way"

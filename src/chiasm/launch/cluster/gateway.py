@@ -35,6 +35,7 @@ class RosterCrew(EmbeddedCrew):
         super().__init__(settings)
         self.specs = ()
         self.shares_host = False
+        self.crowding = 0.0
 
 
 def crew_of(settings: Settings) -> Crew:

@@ -71,6 +71,18 @@ def settings_of_one(settings: Settings, num_processes: int) -> Settings:
     return msgspec.structs.replace(settings, engine=msgspec.structs.replace(settings.engine, threads=threads))
 
 
+def crowding_of(settings: Settings, parts: Sequence[int]) -> float:
+    """How far workers on this machine's cores take them from each other; `parts` are those that each computes in.
+
+    While all of n compute, each takes threads / cores times as long as alone; 1 + crowding * (n - 1) is to be that.
+    """
+    if len(parts) < 2:
+        return 0.0
+    num_threads = sum(parts) * settings_of_one(settings, len(parts)).engine.threads
+    longer = num_threads / len(os.sched_getaffinity(0))
+    return min(max((longer - 1.0) / (len(parts) - 1), 0.0), 1.0)
+
+
 def behind_gateway(settings: Settings) -> Settings:
     """The settings inside a worker's process: media step back from where the whole process is already."""
     niceness = min(MOST_NICENESS, settings.routing.worker_niceness + settings.media.niceness)

@@ -14,9 +14,16 @@ from chiasm.errors import EngineStartError, InvalidSettingError, UnsupportedMode
 from chiasm.launch.members import Connect
 from chiasm.launch.model import model_directory, preparer_of, served_name
 from chiasm.launch.processes.base import Process, Spawn
-from chiasm.launch.processes.specs import WHOLE, WorkerSpec, niceness_of, settings_of_one, specs_of
+from chiasm.launch.processes.specs import (
+    WHOLE,
+    WorkerSpec,
+    crowding_of,
+    niceness_of,
+    settings_of_one,
+    specs_of,
+)
 from chiasm.launch.vllm.cache_events import events_of_listed, events_of_started, require_listener, wants_events
-from chiasm.launch.vllm.devices import among, assigned, check_cores, check_split, is_encoder
+from chiasm.launch.vllm.devices import among, assigned, check_cores, check_split, is_encoder, num_devices
 from chiasm.launch.vllm.flags import Place, arguments_of, environment_of, hands_embeddings_over
 from chiasm.launch.vllm.installed import InstalledVllm, installed_vllm, interpreter
 from chiasm.launch.vllm.ports import lasting_port
@@ -81,6 +88,7 @@ class VllmCrew:
             require_listener("kv_events of the workers' file", "leave it out")
         if self.specs:
             self._prepare()
+        self.crowding = self._crowding()
 
     @property
     def connect(self) -> Connect:
@@ -165,6 +173,14 @@ class VllmCrew:
             self._devices = dict(zip((spec.name for spec in self.specs), named, strict=True))
         else:
             check_cores(vllm, len(os.sched_getaffinity(0)))
+
+    def _crowding(self) -> float:
+        if not self.specs or self._device() != "cpu":
+            return 0.0
+        vllm, parts = self._settings.vllm, list[int]()
+        for spec in self.specs:  # each data-parallel rank is a worker
+            parts += [1] if is_encoder(spec) else [num_devices(vllm) // vllm.data_parallel] * vllm.data_parallel
+        return crowding_of(self._settings, parts)
 
     def _device(self) -> str:
         wanted = self._settings.vllm.device

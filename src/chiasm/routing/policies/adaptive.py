@@ -4,13 +4,16 @@ Ways differ in who prefills and in who encodes: the prefilling worker on its way
 a way costs is the predicted time to the first token; what the answer's decoding will be slower for company; a quarter
 of the delay of generations that run already; and what requests without pictures that come meanwhile will wait, so that
 they find a worker not busy with media. A split must gain a tenth, so that noise does not send pictures to and fro.
+Where workers take cores from each other, what they do side by side is predicted to take longer accordingly.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 
 import msgspec
 
 from chiasm.errors import HandleExpiredError
+from chiasm.routing.crowding import CrowdedBoard, CrowdedOutlook
 from chiasm.routing.plan import (
     EncodeGroup,
     Plan,
@@ -33,6 +36,7 @@ class Way(msgspec.Struct, frozen=True, kw_only=True):
     """One of the ways compared.
 
     Attributes:
+        crowd_s: What of `cost_s` comes of workers that take cores from each other.
         num_wanted: Pictures that nothing covers on it.
         is_split: It leaves the usual way of encoding.
     """
@@ -43,6 +47,7 @@ class Way(msgspec.Struct, frozen=True, kw_only=True):
     cost_s: float
     num_wanted: int
     is_split: bool
+    crowd_s: float = 0.0
 
 
 class Adaptive:
@@ -53,10 +58,10 @@ class Adaptive:
     def plan(self, job: Job, fleet: FleetView) -> Plan:
         """See `Policy`."""
         ways, refusal = [], None
-        board, groupings = Board(fleet), _Groupings(job, fleet)
+        outlook_of, groupings = _outlooks(job, fleet), _Groupings(job, fleet)
         for prefill in _worth_comparing(job, fleet):
             try:
-                ways += _ways(Outlook(job, fleet, prefill, board), groupings, job, fleet)
+                ways += _ways(outlook_of(prefill), groupings, job, fleet)
             except HandleExpiredError as error:
                 refusal = error
         if not ways:
@@ -67,15 +72,26 @@ class Adaptive:
         return assembled(job, fleet, policy=self.name, reason=reason, prefill=chosen.prefill, groups=chosen.groups)
 
 
-def choose(ways: list[Way]) -> Way:
-    """The cheapest; but the cheapest of the usual ways when a split one gains too little on it."""
-    best = min(ways, key=_cost)
-    usual = min((way for way in ways if not way.is_split), key=_cost)
-    return usual if best.cost_s >= (1.0 - _HYSTERESIS) * usual.cost_s else best
+def _outlooks(job: Job, fleet: FleetView) -> Callable[[WorkerView], Outlook]:
+    """What makes the outlook of a prefilling worker."""
+    if any(one.crowding for one in fleet.workers):
+        return partial(CrowdedOutlook, job, fleet, board=CrowdedBoard(fleet))
+    return partial(Outlook, job, fleet, board=Board(fleet))
 
 
 def _cost(way: Way) -> float:
     return way.cost_s
+
+
+def _alone_cost(way: Way) -> float:
+    return way.cost_s - way.crowd_s
+
+
+def choose(ways: list[Way], cost: Callable[[Way], float] = _cost) -> Way:
+    """The cheapest; but the cheapest of the usual ways when a split one gains too little on it."""
+    best = min(ways, key=cost)
+    usual = min((way for way in ways if not way.is_split), key=cost)
+    return usual if cost(best) >= (1.0 - _HYSTERESIS) * cost(usual) else best
 
 
 def explain(chosen: Way, ways: list[Way], job: Job) -> str:
@@ -87,8 +103,19 @@ def explain(chosen: Way, ways: list[Way], job: Job) -> str:
     other = min(others, key=_cost)
     return (
         f"{reason}; {_what(other, job)}: after {_ms(other.first_token_s)} "
-        f"(with delays of others, {_ms(chosen.cost_s)} and {_ms(other.cost_s)})."
+        f"(with delays of others, {_ms(chosen.cost_s)} and {_ms(other.cost_s)}).{_why_not(chosen, ways, job)}"
     )
+
+
+def _why_not(chosen: Way, ways: list[Way], job: Job) -> str:
+    """What would be done, were cores not shared, where that is of another kind."""
+    if not any(way.crowd_s for way in ways):
+        return ""
+    alone = choose(ways, _alone_cost)
+    if alone.is_split == chosen.is_split:
+        return ""
+    taken = f"{_what(alone, job)} (with delays of others, {_ms(_alone_cost(alone))})"
+    return f" That is because workers take cores from each other: else {taken}."
 
 
 def _what(way: Way, job: Job) -> str:
@@ -129,6 +156,7 @@ def _ways(outlook: Outlook, groupings: "_Groupings", job: Job, fleet: FleetView)
                 cost_s=forecast.first_token_s + decode_s + forecast.strain_s,
                 num_wanted=len(outlook.wanted),
                 is_split=is_split,
+                crowd_s=forecast.crowd_s,
             )
         )
     return found
@@ -179,5 +207,11 @@ class _Groupings:
 
     def _by_work(self) -> list[WorkerView]:
         if self._encoders is None:
-            self._encoders = sorted(encode_candidates(self._job, self._fleet), key=by_work)
+            able = encode_candidates(self._job, self._fleet)
+            self._encoders = sorted([one for one in able if not _is_on_trial(one, self._fleet)], key=by_work)
         return self._encoders
+
+
+def _is_on_trial(encoder: WorkerView, fleet: FleetView) -> bool:
+    """Whether an encoder, of which nothing is known yet, has its first call under way: no more is staked on it."""
+    return encoder.is_encoder_only and encoder.name not in fleet.costs.encode and encoder.encode_wait_s > 0.0

@@ -1,5 +1,6 @@
 """What is looked at before anything starts."""
 
+import os
 from importlib.metadata import distributions
 from pathlib import Path
 from pkgutil import resolve_name
@@ -64,6 +65,21 @@ def test_servers_are_the_topologys_and_share_this_host(installed):
     assert crew.shares_host
     assert not crew.listed
     assert crew.start_timeout_s == VllmSettings().start_timeout_s, "whoever replaces a server waits as long"
+
+
+def test_servers_on_cpu_share_its_cores_by_their_threads(installed, monkeypatch):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(4)))
+
+    def crowding(topology, threads, **vllm):
+        routing, engine = RoutingSettings(topology=topology, workers=1), EngineSettings(threads=threads)
+        return VllmCrew(Settings(routing=routing, engine=engine, vllm=VllmSettings(**vllm))).crowding
+
+    assert [crowding("auto", threads) for threads in (1, 2, 3, 4)] == [0.0, 0.0, 0.5, 1.0]
+    assert crowding("agg", 4) == 0.0, "one server"
+    assert crowding("agg", 4, data_parallel=2) == 1.0, "whose ranks are workers"
+    assert crowding("auto", 2, tensor_parallel=2) == 0.5, "whose parts compute at once"
+    installed(num_cuda=2)
+    assert crowding("auto", 4) == 0.0, "devices of their own"
 
 
 def test_versions_that_nobody_tried_and_splits_that_do_not_fit_start_nothing(installed):
