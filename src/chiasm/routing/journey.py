@@ -1,7 +1,7 @@
 """The way of one request through the fleet: plan, encode, prefill, decode, and again where something failed."""
 
-from collections.abc import AsyncGenerator, Iterator
-from contextlib import aclosing, contextmanager
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 
 import msgspec
 
@@ -50,8 +50,10 @@ class Journey:
     async def events(self) -> AsyncGenerator[GenerateEvent, None]:
         """The request's events. A way that fails before its first token leaves no trace but in the route."""
         plan: Plan | None = None
+        if not self._request.items:
+            self._parts.texts.see(self._start_s)
         try:
-            with self._counted():
+            with self._parts.opened():
                 self._case.check()
                 while not self._is_finished:
                     job = self._job()
@@ -72,6 +74,9 @@ class Journey:
             if plan is not None:
                 yield RouteTaken(self._route(plan))
             raise
+        finally:
+            failed = sum([attempt.outcome != "ok" for attempt in self._ladder.attempts])
+            self._parts.counts["failed_attempts"] += failed
 
     def _late(self, plan: Plan, job: Job) -> Late | None:
         """The pictures that are to follow the prompt, when it is not to wait for them. Only a first try is made so."""
@@ -106,17 +111,6 @@ class Journey:
         finally:
             if late is not None:
                 late.end()
-
-    @contextmanager
-    def _counted(self) -> Iterator[None]:
-        if not self._request.items:
-            self._parts.texts.see(self._start_s)
-        with self._parts.opened():
-            try:
-                yield
-            finally:
-                failed = sum(attempt.outcome != "ok" for attempt in self._ladder.attempts)
-                self._parts.counts["failed_attempts"] += failed
 
     def _plan(self, job: Job) -> Plan:
         """A way that avoids what failed. Raises what to tell the caller when there is none."""

@@ -1,7 +1,6 @@
 """One worker of the fleet, as the router sees it: its state, and what the router has under way there."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Literal
 
 from chiasm.protocol.fleet import MemberState
@@ -156,11 +155,21 @@ class Member:
         """It does something for a request now."""
         self.used_s = self._clock.now_s()
 
-    @contextmanager
-    def decoding(self) -> Iterator[None]:
+    def decoding(self) -> "_Decoding":
         """Count a generation as past its first token inside the block."""
-        self.num_decoding += 1
-        try:
-            yield
-        finally:
-            self.num_decoding -= 1
+        return _Decoding(self)
+
+
+class _Decoding:
+    """A block of decoding. Not a generator: it stands around every answer of a worker."""
+
+    __slots__ = ("_member",)
+
+    def __init__(self, member: Member) -> None:
+        self._member = member
+
+    def __enter__(self) -> None:
+        self._member.num_decoding += 1
+
+    def __exit__(self, *_: object) -> None:
+        self._member.num_decoding -= 1

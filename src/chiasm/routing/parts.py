@@ -2,8 +2,6 @@
 
 import secrets
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from chiasm.routing.clock import Clock
@@ -71,11 +69,21 @@ class RouterParts:
         among = None if job is None else self.sampling.members(self.fleet, job)
         return self.fleet.view(self.costs.costs(), self.texts.per_s(self.clock.now_s()), among)
 
-    @contextmanager
-    def opened(self) -> Iterator[None]:
+    def opened(self) -> "_Opened":
         """Count a request as under way inside the block."""
-        self.num_open += 1
-        try:
-            yield
-        finally:
-            self.num_open -= 1
+        return _Opened(self)
+
+
+class _Opened:
+    """A block in which a request is under way. Not a generator: every request passes through it."""
+
+    __slots__ = ("_parts",)
+
+    def __init__(self, parts: RouterParts) -> None:
+        self._parts = parts
+
+    def __enter__(self) -> None:
+        self._parts.num_open += 1
+
+    def __exit__(self, *_: object) -> None:
+        self._parts.num_open -= 1

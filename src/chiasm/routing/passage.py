@@ -1,7 +1,7 @@
 """One request's calls for prefill and decode: what is sent, how long it may take, and what it cost."""
 
-from collections.abc import AsyncGenerator, Iterator, Mapping
-from contextlib import ExitStack, aclosing, contextmanager
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import ExitStack, aclosing
 from functools import partial
 
 import msgspec
@@ -149,16 +149,38 @@ class Passage:
             is_delivery = gap.end_s == first_s and gap.start_s > start_s
             self.spans.append(Span("first_token", gap.start_s, gap.end_s) if is_delivery else gap)
 
-    @contextmanager
-    def _failing(self, stage: str, worker: str, sent: Mapping[str, int], late: Late | None) -> Iterator[None]:
-        start_s = self._parts.clock.now_s()
-        try:
-            yield
-        except ChiasmError as error:
-            if late is None or not late.has_failed:
-                self.spans.append(Span("prefill_queue", start_s, self._parts.clock.now_s()))
-                self._parts.fleet.blame(worker, error)
-            raise StageError(stage, worker, error, sent) from error
+    def _failing(self, stage: str, worker: str, sent: Mapping[str, int], late: Late | None) -> "_Failing":
+        return _Failing(partial(self._failed, stage, worker, sent, late, self._parts.clock.now_s()))
+
+    def _failed(
+        self,
+        stage: str,
+        worker: str,
+        sent: Mapping[str, int],
+        late: Late | None,
+        start_s: float,
+        error: ChiasmError,
+    ) -> StageError:
+        if late is None or not late.has_failed:
+            self.spans.append(Span("prefill_queue", start_s, self._parts.clock.now_s()))
+            self._parts.fleet.blame(worker, error)
+        return StageError(stage, worker, error, sent)
+
+
+class _Failing:
+    """A block whose errors become those of a stage. Not a generator: every request passes through it."""
+
+    __slots__ = ("_failed",)
+
+    def __init__(self, failed: Callable[[ChiasmError], StageError]) -> None:
+        self._failed = failed
+
+    def __enter__(self) -> None:
+        return
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, ChiasmError):
+            raise self._failed(error) from error
 
 
 def merged_usage(prefilled: RequestFinished | None, decoded: RequestFinished) -> Usage:

@@ -1,11 +1,17 @@
 """HTTP to one worker: pooled connections, deadlines, and every way in which they fail as an error of ours."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Mapping
 from urllib.parse import urlsplit
 
-from chiasm.errors import DeadlineExceededError, EngineDeadError, EngineError, InvalidSettingError, OverloadedError
+from chiasm.errors import (
+    ChiasmError,
+    DeadlineExceededError,
+    EngineDeadError,
+    EngineError,
+    InvalidSettingError,
+    OverloadedError,
+)
 from chiasm.observability.trace import outgoing
 from chiasm.protocol.wire import WireRequest, decode_fault
 from chiasm.routing.remote.channel import Channel
@@ -41,8 +47,7 @@ class WorkerConnection:
         self._is_closed = False
         self.name = "worker"
 
-    @asynccontextmanager
-    async def post(self, request: WireRequest, timeout_s: float) -> AsyncIterator[Channel]:
+    def post(self, request: WireRequest, timeout_s: float) -> "_Call":
         """Call the worker; leaving the block before the answer was read closes the connection, which cancels there.
 
         `timeout_s` is for all of it: connecting, the answer's head, and whatever is read in the block.
@@ -52,15 +57,12 @@ class WorkerConnection:
             DeadlineExceededError: `timeout_s` passed.
             EngineDeadError: It cannot be reached, or the connection was lost.
         """
-        with self._translated():
-            async with self._call(b"POST ", request, timeout_s) as channel:
-                yield channel
+        return _Call(self, b"POST ", request, timeout_s)
 
     async def get(self, path: str, timeout_s: float) -> bytes:
         """The body of a `GET`. Raises as `post` does."""
-        with self._translated():
-            async with self._call(b"GET ", WireRequest(path, ()), timeout_s) as channel:
-                return await self.whole(channel)
+        async with _Call(self, b"GET ", WireRequest(path, ()), timeout_s) as channel:
+            return await self.whole(channel)
 
     async def whole(self, channel: Channel) -> bytes:
         """Read a body, up to `MAX_BODY_BYTES`."""
@@ -79,25 +81,34 @@ class WorkerConnection:
             channel.close()
         await asyncio.sleep(0)  # transports close in the loop's next turn
 
-    @asynccontextmanager
-    async def _call(self, method: bytes, request: WireRequest, timeout_s: float) -> AsyncIterator[Channel]:
-        loop = asyncio.get_running_loop()
-        deadline_s = loop.time() + timeout_s
-        channel = self._pooled(loop.time()) or await self._connected(deadline_s)
-        timer = loop.call_at(deadline_s, channel.expire)
-        try:
-            trace = outgoing.get()
-            headers = self._headers + b"traceparent: " + trace + b"\r\n" if trace else self._headers
-            length = b"Content-Length: %d\r\n\r\n" % sum(map(len, request.pieces))
-            channel.send(method + request.path.encode() + headers + length, *request.pieces)
-            await self._check(channel)
-            yield channel
-        finally:
-            timer.cancel()
-            if channel.is_reusable:
-                self._idle.append(channel)
-            else:
-                channel.close()
+    async def begin(self, deadline_s: float) -> Channel:
+        """A connection for one call, pooled or new; `end` follows."""
+        if self._is_closed:
+            raise EngineDeadError(f"Worker {self.name} is closed")
+        return self._pooled(asyncio.get_running_loop().time()) or await self._connected(deadline_s)
+
+    async def send(self, channel: Channel, method: bytes, request: WireRequest) -> None:
+        """Send a call and wait for the answer's head. Raises what the worker refused with."""
+        trace = outgoing.get()
+        headers = self._headers + b"traceparent: " + trace + b"\r\n" if trace else self._headers
+        length = b"Content-Length: %d\r\n\r\n" % sum(map(len, request.pieces))
+        channel.send(method + request.path.encode() + headers + length, *request.pieces)
+        await self._check(channel)
+
+    def end(self, channel: Channel) -> None:
+        """Keep a connection for the next call, if its answer was read, or close it."""
+        if channel.is_reusable:
+            self._idle.append(channel)
+        else:
+            channel.close()
+
+    def translated(self, error: OSError) -> ChiasmError:
+        """An error of a connection as one of ours."""
+        if isinstance(error, TimeoutError):
+            return DeadlineExceededError(
+                f"Worker {self.name} did not finish in time", hint="Raise timeout_s or send less."
+            )
+        return EngineDeadError(f"The connection to worker {self.name} was lost", hint="Send the request again")
 
     def _pooled(self, now_s: float) -> Channel | None:
         while self._idle:
@@ -148,20 +159,41 @@ class WorkerConnection:
             raise EngineError(f"Worker {self.name} does not take our token", hint="Give both sides the same token")
         raise decode_fault(status, await self.whole(channel))
 
-    @contextmanager
-    def _translated(self) -> Iterator[None]:
-        if self._is_closed:
-            raise EngineDeadError(f"Worker {self.name} is closed")
+
+class _Call:
+    """One call, as a block. Not a generator: every request passes through it."""
+
+    __slots__ = ("_channel", "_connection", "_method", "_request", "_timeout_s", "_timer")
+
+    def __init__(self, connection: WorkerConnection, method: bytes, request: WireRequest, timeout_s: float) -> None:
+        self._connection = connection
+        self._method = method
+        self._request = request
+        self._timeout_s = timeout_s
+
+    async def __aenter__(self) -> Channel:
+        loop, connection = asyncio.get_running_loop(), self._connection
+        deadline_s = loop.time() + self._timeout_s
         try:
-            yield
-        except TimeoutError as error:
-            raise DeadlineExceededError(
-                f"Worker {self.name} did not finish in time", hint="Raise timeout_s or send less."
-            ) from error
+            channel = self._channel = await connection.begin(deadline_s)
+            self._timer = loop.call_at(deadline_s, channel.expire)
+            try:
+                await connection.send(channel, self._method, self._request)
+            except BaseException:
+                self._end()
+                raise
         except OSError as error:
-            raise EngineDeadError(
-                f"The connection to worker {self.name} was lost", hint="Send the request again"
-            ) from error
+            raise connection.translated(error) from error
+        return channel
+
+    async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        self._end()
+        if isinstance(error, OSError):
+            raise self._connection.translated(error) from error
+
+    def _end(self) -> None:
+        self._timer.cancel()
+        self._connection.end(self._channel)
 
 
 def endpoint_of(address: str) -> str | tuple[str, int]:

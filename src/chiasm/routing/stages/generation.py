@@ -1,14 +1,15 @@
 """The prefill and decode stages: one call to one worker, with its waits bounded and its cost learned."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Iterator
-from contextlib import aclosing, closing, contextmanager
+from collections.abc import AsyncGenerator, Callable
+from contextlib import AbstractContextManager, aclosing, closing, nullcontext
 from typing import Any, Protocol, cast, runtime_checkable
 
 import msgspec
 
 from chiasm.errors import EngineError
 from chiasm.protocol.generation import GenerateEvent, GenerateRequest, RequestFinished, RouteTaken
+from chiasm.protocol.worker import Worker
 from chiasm.routing.clock import Clock
 from chiasm.routing.costs.model import CostModel
 from chiasm.routing.costs.spans import ENCODE_STAGES, busy_s
@@ -37,6 +38,7 @@ class Expected(msgspec.Struct, frozen=True, kw_only=True):
     num_pixels: int = 0
 
 
+_NOTHING = nullcontext()
 Begin = Callable[[Member, str, Patience], None]
 """Begins what goes with a call: on whom, the call's id, and the patience of its first wait."""
 
@@ -64,7 +66,7 @@ class GenerateStage:
         end_s = self._clock.now_s() + request.timeout_s
         async with aclosing(cast("Any", member.worker.generate(request))) as events:
             with closing(member.patience(first_limit_s)) as patience:
-                with self._loaded(member, expected):
+                with member.prefilling.work(expected.prefill_s), _encoding(member, expected):
                     if begin is not None:
                         begin(member, request.request_id, patience)
                         await asyncio.sleep(0)
@@ -105,15 +107,6 @@ class GenerateStage:
             raise EngineError(f"Worker '{member.name}' prefilled without handing over keys and values")
         return finished
 
-    @contextmanager
-    def _loaded(self, member: Member, expected: Expected) -> Iterator[None]:
-        with member.prefilling.work(expected.prefill_s):
-            if not expected.num_pictures:
-                yield
-                return
-            with member.encoding.work(expected.encode_s):
-                yield
-
     def _learn(
         self, member: Member, request: GenerateRequest, finished: RequestFinished, expected: Expected, decode_s: float
     ) -> None:
@@ -121,11 +114,11 @@ class GenerateStage:
         prefill_s = busy_s(finished.spans, ("prefill",))
         encode_s = busy_s(finished.spans, ENCODE_STAGES)
         num_tokens = usage.num_prompt_tokens - usage.num_cached_tokens
-        is_told_apart = not (isinstance(member.worker, Undivided) and member.worker.counts_encoding_as_prefill)
-        if expected.num_pictures and not is_told_apart:  # what is more than a prompt without pictures would take
+        is_mixed = bool(expected.num_pictures or encode_s) and _counts_encoding_as_prefill(member.worker)
+        if is_mixed and expected.num_pictures:  # what is more than a prompt without pictures would take
             encode_s = max(prefill_s - self._costs.costs().prefill_s(member.name, num_tokens), 0.0)
         if prefill_s and request.kv is None:
-            if is_told_apart or not encode_s:
+            if not (is_mixed and encode_s):
                 self._costs.see_prefill(member.name, num_tokens, prefill_s)
             if not request.items:
                 self._costs.see_text_prefill(prefill_s)
@@ -138,6 +131,14 @@ class GenerateStage:
             self._costs.see_output(usage.num_output_tokens)
         if request.stream and usage.num_output_tokens > 1:
             self._costs.see_step(member.num_decoding, decode_s / (usage.num_output_tokens - 1))
+
+
+def _encoding(member: Member, expected: Expected) -> AbstractContextManager[None]:
+    return member.encoding.work(expected.encode_s) if expected.num_pictures else _NOTHING
+
+
+def _counts_encoding_as_prefill(worker: Worker) -> bool:
+    return isinstance(worker, Undivided) and worker.counts_encoding_as_prefill
 
 
 async def _first(events: AsyncGenerator[GenerateEvent, None], patience: Patience) -> GenerateEvent | None:
