@@ -195,14 +195,12 @@ class Call:
     def _head(self, status: int, headers: list[tuple[bytes, bytes]]) -> bytes:
         if self.awaits_continue or self.num_missing > MAX_DISCARDED_BYTES:
             self.keeps_alive = False
-        self._num_left, self._is_chunked = -1, False
-        lines = [_status_line(status)]
-        for name, value in (*self._connection.default_headers(), *headers):
-            if name == b"content-length":
-                self._num_left = int(value)
-            elif name == b"connection" and value.lower() == b"close":
-                self.keeps_alive = False
-            lines.append(b"%b: %b\r\n" % (name, value))
+        named = dict(headers)
+        self._num_left, self._is_chunked = int(named.get(b"content-length", -1)), False
+        if named.get(b"connection", b"").lower() == b"close":
+            self.keeps_alive = False
+        lines = [b"%b: %b\r\n" % (name, value) for name, value in (*self._connection.default_headers(), *headers)]
+        lines.insert(0, _status_line(status))
         has_body = self.scope["method"] != "HEAD" and status not in _NO_BODY
         if not has_body:
             self._num_left = 0

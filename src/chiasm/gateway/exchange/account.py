@@ -46,7 +46,7 @@ class Account:
             if isinstance(event, RouteTaken):
                 self._route = event.route
             elif isinstance(event, RequestFinished):
-                self.usage = _sum(self.usage, event.usage)
+                self.usage = event.usage if self.usage is _NOTHING else _sum(self.usage, event.usage)
                 spans = [span.shifted(self._dispatched_s) for span in event.spans]
                 self.clock.spans.extend(spans)
                 if self._ttft_s is None:  # a whole response: its first token is there when its prompt was computed

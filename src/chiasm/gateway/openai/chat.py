@@ -37,6 +37,7 @@ from chiasm.protocol.openai.sampling import sampling_params
 _ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant"}
 _TOOL_ROLES = ("tool", "function")
 _policed = attrgetter(*MESSAGE_POLICY)
+_NOTHING_POLICED = (None,) * len(MESSAGE_POLICY)
 
 
 class ChatDialect:
@@ -86,9 +87,11 @@ class Conversation:
     def add(self, message: ChatMessage, pointer: str) -> None:
         """Append a turn. Raises `RequestError` for what cannot be rendered."""
         role = _role(message, pointer)
-        for name, value in zip(MESSAGE_POLICY, _policed(message), strict=True):
-            if value is not None:
-                check_field(name, value, MESSAGE_POLICY[name], f"{pointer}/{name}")
+        policed = _policed(message)
+        if policed != _NOTHING_POLICED:
+            for name, value in zip(MESSAGE_POLICY, policed, strict=True):
+                if value is not None:
+                    check_field(name, value, MESSAGE_POLICY[name], f"{pointer}/{name}")
         if message.content is None:
             raise InvalidRequestError("The message has no content", param=f"{pointer}/content")
         if isinstance(message.content, str):

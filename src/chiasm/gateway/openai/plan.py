@@ -42,6 +42,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
     def without_urls(self) -> "Plan":
         """The same plan once its media are fetched: which place a reference has is kept, what it referred to is not."""
+        if not self.references:
+            return self
         references = tuple(msgspec.structs.replace(reference, url="", payload=None) for reference in self.references)
         return msgspec.structs.replace(self, references=references)
 

@@ -1,5 +1,7 @@
 """Fields that chat and text completions share, and how they become `SamplingParams`."""
 
+from functools import lru_cache
+from operator import attrgetter
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -94,20 +96,41 @@ class SamplingFields(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     chiasm: ChiasmOptions | None = None
 
 
-_SHARED = tuple(name for name in SamplingFields.__struct_fields__ if name in SamplingParams.__struct_fields__)
+_LISTED = ("logit_bias", "stop", "stop_token_ids")
+_NUMBERS = tuple(
+    name
+    for name in SamplingFields.__struct_fields__
+    if name in SamplingParams.__struct_fields__ and name not in _LISTED
+)
+_numbers = attrgetter(*_NUMBERS)
+_KEPT_COMBINATIONS = 512
 
 
 def sampling_params(fields: SamplingFields, *, max_tokens: int | None, num_top_logprobs: int | None) -> SamplingParams:
     """Check ranges and combinations; raise `InvalidRequestError` naming the request's own field."""
-    values: dict[str, Any] = {name: value for name in _SHARED if (value := getattr(fields, name)) is not None}
-    values["stop"] = _stop_strings(fields.stop)
+    stop, json_schema = _stop_strings(fields.stop), _json_schema(fields.response_format)
+    params = _checked(_numbers(fields), max_tokens, num_top_logprobs)
+    if not (stop or json_schema or fields.logit_bias or fields.stop_token_ids):
+        return params
+    return msgspec.structs.replace(
+        params,
+        stop=tuple(stop),
+        json_schema=json_schema,
+        logit_bias=fields.logit_bias or {},
+        stop_token_ids=tuple(fields.stop_token_ids or ()),
+    )
+
+
+@lru_cache(maxsize=_KEPT_COMBINATIONS)
+def _checked(numbers: tuple[Any, ...], max_tokens: int | None, num_top_logprobs: int | None) -> SamplingParams:
+    """Parameters of numbers alone. Callers send few combinations, and checking one costs more than the rest of them."""
+    values: dict[str, Any] = {name: value for name, value in zip(_NUMBERS, numbers, strict=True) if value is not None}
     if values.get("top_k") == -1:
         values["top_k"] = 0
     if max_tokens is not None:
         values["max_tokens"] = max_tokens
     if num_top_logprobs is not None:
         values["num_top_logprobs"] = num_top_logprobs
-    values["json_schema"] = _json_schema(fields.response_format)
     try:
         params = msgspec.convert(values, SamplingParams)
     except msgspec.ValidationError as error:
