@@ -118,7 +118,7 @@ async def test_a_server_says_what_it_serves_and_what_it_has_to_do(tmp_path):
     ("path", "answer", "kind"),
     [
         ("/version", (200, json.dumps({"version": "0.99.0"})), EngineStartError),
-        ("/version", (404, "nothing here"), ChiasmError),
+        ("/version", (404, "nothing here"), EngineError),
         ("/version", (200, "<html>"), EngineError),
         ("/v1/models", (200, json.dumps({"data": []})), EngineStartError),
         ("/v1/models", (401, "{}"), EngineError),

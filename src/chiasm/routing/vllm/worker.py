@@ -11,6 +11,7 @@ import msgspec
 
 from chiasm.errors import (
     ChiasmError,
+    DeadlineExceededError,
     EngineDeadError,
     EngineError,
     EngineStartError,
@@ -160,8 +161,8 @@ class VllmWorker:
         connection = WorkerConnection(address, options.token, {} if rank is None else {_RANK_HEADER: str(rank)})
         connection.name = options.name
         try:
-            release = _decoded(await connection.get("/version", timeout_s), _Release)
-            version = version_for(release.version, options.assume_version)
+            release = await _release(connection, timeout_s)
+            version = version_for(release, options.assume_version)
             models = _decoded(await connection.get("/v1/models", timeout_s), _Models).data
             served = next((one for one in models if one.parent is None), None)
             if served is None:
@@ -359,4 +360,20 @@ def _decoded(body: bytes, kind: type[Body]) -> Body:
     try:
         return msgspec.json.decode(body, type=kind)
     except msgspec.DecodeError as error:
-        raise EngineError(f"This is no vLLM server: {str(error)[:200]}", hint="Look at its address") from error
+        raise EngineError(f"The answer cannot be understood: {str(error)[:200]}") from error
+
+
+async def _release(connection: WorkerConnection, timeout_s: float) -> str:
+    """The release of the server there. Raises as `VllmWorker.connect` does."""
+    try:
+        return _decoded(await connection.get("/version", timeout_s), _Release).version
+    except EngineDeadError as error:
+        raise EngineDeadError(
+            "Nobody answers at its address", hint="Start it, or look at host and port; it is asked again"
+        ) from error
+    except DeadlineExceededError:
+        raise
+    except ChiasmError as error:
+        raise EngineError(
+            f"Who answers at its address is no vLLM server: {error.message}", hint="Look at host and port"
+        ) from error

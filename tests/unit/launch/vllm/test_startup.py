@@ -39,6 +39,11 @@ def test_lines_of_the_log_are_steps_of_the_start():
             "extra_arguments",
         ),
         ("ModuleNotFoundError: No module named 'xxhash'", "package is missing", "Install it"),
+        (
+            "  Value error, The model has type `nope`, but Transformers does not recognize this architecture.",
+            "does not know this model's architecture",
+            "embedded engine",
+        ),
         ("api_server.py: error: unrecognized arguments: --nonsense", "does not know an argument", "extra_arguments"),
     ],
 )
@@ -52,5 +57,7 @@ def test_a_failed_start_is_explained_in_one_line_with_what_to_do(line, message, 
 
 def test_what_nobody_foresaw_is_shown_by_its_last_error():
     assert reason_of(["a", "KeyError: 'strange'", "b"]).message == "KeyError: 'strange'"
+    refused = ["ValidationError: 1 validation error for X", "  Value error, the strange value [type=value_error]", "b"]
+    assert reason_of(refused).message == "the strange value"
     assert reason_of(["a", "the end", ""]).message == "the end"
     assert reason_of([]).message == "it said nothing"
