@@ -33,6 +33,7 @@ from chiasm.cli.trace import trace
 from chiasm.cli.version import print_version, version
 from chiasm.cli.worker import worker
 from chiasm.errors import ChiasmError, EngineStartError
+from chiasm.settings.process import is_refused_by_system
 
 _HELP = """Serve vision-language models, and see where the time goes.
 
@@ -85,7 +86,6 @@ app.add_typer(plugin, name="plugin")
 
 
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
-_NO_THREAD = "can't start new thread"  # CPython's words; there is no class for it
 
 
 def main() -> None:
@@ -94,14 +94,10 @@ def main() -> None:
         app()
     except ChiasmError as error:
         sys.exit(report_error(error))
-    except RuntimeError as error:
-        if _NO_THREAD not in str(error):
-            raise
-        sys.exit(report_error(_no_process()))
-    except OSError as error:
-        if error.strerror == os.strerror(errno.EAGAIN):  # of fork; files have other words for it
+    except (RuntimeError, OSError) as error:
+        if is_refused_by_system(error):
             sys.exit(report_error(_no_process()))
-        if error.errno not in _NO_ROOM:
+        if not isinstance(error, OSError) or error.errno not in _NO_ROOM:
             raise
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left would fail at the end again
         typer.secho(f"Error: The output cannot be written: {error.strerror}", fg=typer.colors.RED, err=True)

@@ -6,6 +6,7 @@ doubles the time beside one busy process; on a machine of one's own sleeping cos
 """
 
 import ctypes
+import errno
 import os
 
 ALLOCATOR_VARIABLES = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(8 * 2**30)}
@@ -45,3 +46,9 @@ def inherited_environment() -> dict[str, str]:
 def refuse_usage_statistics() -> None:
     """Keep Ray, where we start it, from reporting to its makers."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+
+
+def is_refused_by_system(error: BaseException) -> bool:
+    """Whether it says that the system starts no further thread or process; threads have no class for that."""
+    refused_process = isinstance(error, OSError) and error.strerror == os.strerror(errno.EAGAIN)  # fork's words
+    return refused_process or (isinstance(error, RuntimeError) and "can't start new thread" in str(error))

@@ -8,6 +8,7 @@ from safetensors import SafetensorError
 from transformers.utils import logging
 
 from chiasm.errors import EngineStartError
+from chiasm.settings.process import is_refused_by_system
 
 
 def read_weights(
@@ -32,6 +33,8 @@ def read_weights(
             **options,
         )
     except (OSError, ValueError, RuntimeError, KeyError, SafetensorError) as error:
+        if is_refused_by_system(error):
+            raise
         raise EngineStartError(
             f"cannot load the weights of {directory.name}: {error}", hint="the directory needs *.safetensors files"
         ) from error
