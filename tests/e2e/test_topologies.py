@@ -9,6 +9,7 @@ import signal
 import struct
 import time
 import urllib.request
+from pathlib import Path
 from statistics import median
 
 import openai
@@ -16,6 +17,7 @@ import pytest
 
 from chiasm.launch.local import background_server
 from chiasm.settings import resolve
+from chiasm.settings.slices import slice_of_thread_s
 from tests.e2e.served import ask, fresh, picture
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
@@ -48,6 +50,7 @@ TOPOLOGIES = {
         "engine.max_step_tokens=64",
         "media.niceness=3",
         "routing.worker_niceness=2",
+        "engine.short_slice_s=0.0003",
     ],
     "auto": ["routing.topology=auto"],
 }
@@ -242,6 +245,20 @@ def test_workers_step_back_and_encoders_further(fleet):
     found = {worker: os.getpriority(os.PRIO_PROCESS, pid) for worker, pid in pids.items()}
     own = os.getpriority(os.PRIO_PROCESS, 0)  # of whoever runs the tests: nobody steps forward
     assert found == {"encode-0": max(own, 5), "prefill-0": max(own, 2), "decode-0": max(own, 2)}
+
+
+@pytest.mark.skipif(slice_of_thread_s() is None, reason="this system tells nobody their slices")
+def test_threads_of_workers_that_pass_on_have_short_slices_and_those_that_compute_do_not(fleet):
+    name, server = fleet
+    if name != "e-p-d":
+        pytest.skip("one topology will do")
+    for worker, pid in server._backend.supervisor.pids.items():
+        threads = [int(path.name) for path in Path(f"/proc/{pid}/task").iterdir()]
+        short = {thread for thread in threads if slice_of_thread_s(thread) == 0.0003}
+        assert pid in short
+        assert len(short) <= (
+            1 if worker == "encode-0" else 3
+        )  # the event loop, and where prompts are planned two more
 
 
 def test_workers_that_are_killed_come_back_and_no_request_is_lost(fleet):

@@ -136,6 +136,15 @@ class EngineSettings(Section, frozen=True, kw_only=True):
             "native (C), torch, or native where it can be used."
         ),
     ] = "auto"
+    short_slice_s: Annotated[
+        float,
+        Meta(
+            ge=0,
+            le=0.1,
+            description="Time slice of threads that plan, pass on and answer, the gateway's included: with one shorter "
+            "than the system's they do not wait for threads that compute (Linux 6.12 or later). 0: the system's.",
+        ),
+    ] = 0.0
     pack_weights: Annotated[
         bool, Meta(description="Reorder weights for oneDNN in the torch decoder; costs start-up time.")
     ] = True

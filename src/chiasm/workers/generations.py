@@ -26,6 +26,7 @@ from chiasm.observability.receipt import StageClock
 from chiasm.protocol.generation import GenerateEvent, GenerateRequest, RequestFinished, Usage
 from chiasm.protocol.kv import KvHandle
 from chiasm.protocol.media import EmbeddingHandle, MediaItem
+from chiasm.settings.slices import thread_has_short_slices
 from chiasm.workers.coverage import Coverage, covered_by_kv, pin_prefix
 from chiasm.workers.deadline import until
 from chiasm.workers.embeddings import EmbeddingSource
@@ -66,7 +67,9 @@ class Generations:
         self._language = language
         self._embeddings = embeddings
         self._kv = kv
-        self._planners = ThreadPoolExecutor(_PLANNER_THREADS, thread_name_prefix="chiasm-plan")
+        self._planners = ThreadPoolExecutor(
+            _PLANNER_THREADS, "chiasm-plan", initializer=thread_has_short_slices, initargs=(engine.short_slice_s,)
+        )
         self._loader = ThreadPoolExecutor(1, thread_name_prefix="chiasm-adapter")
         self.late = LateEmbeddings()
         self.num_open = 0

@@ -46,6 +46,7 @@ class EmbeddedEngine:
         language: Prefill and decode; None for an encoder alone.
         encoder: None without the role 'encode', and for text-only models.
         weights: Bytes of the decoder's and the tower's.
+        short_slice_s: As in the settings.
     """
 
     def __init__(
@@ -61,6 +62,7 @@ class EmbeddedEngine:
     ) -> None:
         """Load what the roles need. `is_fast` gives up exact pixels. Raises `EngineStartError`."""
         progress("Reading configuration", 0.05)
+        self.short_slice_s = settings.short_slice_s
         self._pause = Pause(lambda: self.loop.give_way())
         self.family = family_for(directory)
         if is_fast and isinstance(self.family, PictureFamily):
