@@ -50,7 +50,7 @@ def parsed(argv: list[str]) -> argparse.Namespace:
         nargs="+",
         action="append",
         metavar="SETTING=VALUE",
-        help="of mixed and answers: each topology also with these; may be repeated for further sets of settings",
+        help="of mixed, answers, repeat: each topology also with these; may be repeated for further sets of settings",
     )
     parser.add_argument("--requests", type=int, help="how many of each kind; default: some minutes in all")
     parser.add_argument("--name", help="end of the result file's name; default epd-SCENARIO; of one question only")

@@ -1,9 +1,12 @@
-"""Is a second question about a picture as cheap as a text of the same length? One request at a time, in turns."""
+"""Is a second question about a picture as cheap as a text of the same length? One request at a time, in turns.
+
+With `--against engine.embedding_cache_bytes=0` no worker keeps what it has encoded: keys and values alone must serve.
+"""
 
 import argparse
 from typing import Any
 
-from benchmarks.epd.fleets import counters, fleets
+from benchmarks.epd.fleets import counters, fleets, ways_of
 from benchmarks.epd.intervals import interval, ratio_of_medians, verdict
 from benchmarks.epd.requests import TEXT, body, pictures
 from benchmarks.sending import send
@@ -21,7 +24,7 @@ async def repeat(args: argparse.Namespace) -> dict[str, Any]:
     """A ratio for each topology, and what its workers encoded and decoded for all second questions together."""
     count = NUM_FIRST + (args.requests or REQUESTS)
     found: dict[str, Any] = {"ratios": {}, "encodes": {}, "decodes": {}, "verdicts": [], "asked": count - NUM_FIRST}
-    async with fleets({name: (name,) for name in args.topologies}) as running:
+    async with fleets(ways_of(args)) as running:
         for name, server in running.items():
             shown = [pictures(f"repeat {number}", 1, args.tokens) for number in range(count)]
             await _one_by_one(server, [body(one, TEXT.format(f"a{n}"), 1) for n, one in enumerate(shown)])
