@@ -59,7 +59,8 @@ def decode_pixels(
     Args:
         data: The encoded picture.
         settings: Limits and the background.
-        least_size: The (width, height) of the upright picture that suffices; JPEG may come smaller than it is then.
+        least_size: The (width, height) of the upright picture that suffices; JPEG may come smaller than it is then,
+            unless the part can be had.
         room: Memory that the pixels may lie in; they are good until it is used again.
         part: The part of the upright picture that suffices; what comes back is of its size, or the whole picture.
 
@@ -71,13 +72,12 @@ def decode_pixels(
     header = read_header(data)
     check_header(header, settings)
     with codec_border(header.format):
-        wanted = part if least_size is None else None
-        pixels = _decode_quickly(data, header, least_size, room, wanted)
+        pixels = _decode_quickly(data, header, least_size, room, part)
         if pixels is None:
             pixels = np.asarray(_decode_with_pillow(data, header, settings.background))
         if header.format != "tiff":  # Pillow itself turns TIFF pictures
             pixels = kernels().turn(pixels, header.orientation)
-    if least_size is None and pixels.shape[:2] not in ((header.height, header.width), _shape_of(wanted)):
+    if least_size is None and pixels.shape[:2] not in ((header.height, header.width), _shape_of(part)):
         raise MediaDecodeError(f"The {header.format} data has another size than its header states")
     return pixels
 
@@ -91,7 +91,8 @@ def _decode_quickly(
 ) -> Pixels | None:
     """Decode what needs no Pillow; None leaves other kinds, and the verdict on broken data, to it."""
     if header.format == "jpeg":
-        pixels = _everyday_jpeg(data, header, room, part) if least_size is None else None
+        is_exact = least_size is None or part is not None  # reducing a whole picture is quicker than all of its pixels
+        pixels = _everyday_jpeg(data, header, room, part) if is_exact else None
         return _plain_jpeg(data, header, least_size, room) if pixels is None else pixels
     if header.format != "png":
         return None

@@ -64,4 +64,15 @@ def test_where_all_is_seen_there_is_no_part(tmp_path):
     for preparer in (made(SiglipPreparer, tmp_path), padding):
         assert preparer.part(640, 400) is None
     assert made(ClipPreparer, tmp_path).part(500, 500) is None
-    assert not hasattr(ReducedPreparer(padding), "part"), "a reduced picture is no part"
+    assert ReducedPreparer(padding).part(640, 400) is None
+
+
+def test_the_fast_way_takes_the_part_where_it_can_be_had(tmp_path, monkeypatch):
+    exact = made(ClipPreparer, tmp_path)
+    data = encode(noise(2400, 1600).resize((1200, 800)), "jpeg")
+    whole = exact.prepare(decode_pixels(data, SETTINGS)).pixel_values()
+    assert np.array_equal(prepared(data, ReducedPreparer(exact), 1200, 800).pixel_values(), whole)
+    monkeypatch.setattr("chiasm.media.picture.decode.decode_jpeg_part", lambda *_: False)
+    reduced = prepared(data, ReducedPreparer(exact), 1200, 800).pixel_values()
+    assert not np.array_equal(reduced, whole)
+    assert np.abs(reduced - whole).mean() < 0.1
