@@ -13,9 +13,10 @@ void patches_sink(void *layout, long y, const uint8_t *row) {
     const long square_bytes = merge * merge * patch_bytes;
     uint8_t *square = l->out + patch_row / merge * (l->columns / merge) * square_bytes;
     square += patch_row % merge * merge * patch_bytes + y % patch * patch;
+    const long room = (patch - y % patch) * patch; /* rows below are written later */
     for (long column = 0; column < l->columns; column += merge, square += square_bytes)
         for (long inside = 0; inside < merge; inside++, row += 3 * patch)
-            l->passes->split(row, patch, l->stride, square + inside * patch_bytes);
+            l->passes->split(row, patch, l->stride, room, square + inside * patch_bytes);
 }
 
 #define BLOCK 32

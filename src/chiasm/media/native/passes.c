@@ -53,7 +53,8 @@ void split_rest(const uint8_t *pixels, long start, long count, long plane, uint8
         for (long channel = 0; channel < 3; channel++) out[channel * plane + i] = pixels[3 * i + channel];
 }
 
-static void split(const uint8_t *pixels, long count, long plane, uint8_t *out) {
+static void split(const uint8_t *pixels, long count, long plane, long room, uint8_t *out) {
+    (void)room;
     /* constants for the usual sizes let the compiler unroll */
     if (count == 14) split_rest(pixels, 0, 14, plane, out);
     else if (count == 16) split_rest(pixels, 0, 16, plane, out);

@@ -14,8 +14,8 @@ typedef struct {
         const coefficients *c, int channels, int rows, const uint8_t *const *sources, uint8_t *const *targets);
     /* Output row `at` from its c->counts[at] source rows, `bytes` bytes each, behind which nothing is read. */
     void (*down)(const coefficients *c, long at, const uint8_t *const *sources, long bytes, uint8_t *target);
-    /* `count` pixels to three planes that lie `plane` bytes apart. */
-    void (*split)(const uint8_t *pixels, long count, long plane, uint8_t *out);
+    /* `count` pixels to three planes that lie `plane` bytes apart, of which `room` bytes may be written, whatever is there. */
+    void (*split)(const uint8_t *pixels, long count, long plane, long room, uint8_t *out);
     /* `count` times [3, plane] bytes to [3, frames, plane] floats, by a table [3, 256] of floats. */
     void (*look_up)(const uint8_t *bytes, const float *table, long count, long plane, long frames, float *out);
     /* Whether there are these, too; then they are taken where weights have digits. */

@@ -163,9 +163,10 @@ AVX2 static inline void split_sixteen(const uint8_t *pixels, size_t count, long 
     for (int channel = 0; channel < 3; channel++) memcpy(out + channel * plane, &planes[channel], count);
 }
 
-AVX2 static void split(const uint8_t *pixels, long count, long plane, uint8_t *out) {
+AVX2 static void split(const uint8_t *pixels, long count, long plane, long room, uint8_t *out) {
     if (count == 14) {
-        split_sixteen(pixels, 14, plane, out);
+        if (room >= 16) split_sixteen(pixels, 16, plane, out);
+        else split_sixteen(pixels, 14, plane, out);
         return;
     }
     long at = 0;

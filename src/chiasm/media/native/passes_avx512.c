@@ -169,10 +169,11 @@ AVX512 static inline void split_few(const uint8_t *pixels, long count, long plan
     store(out + 2 * plane, _mm512_extracti32x4_epi32(planes, 2), count);
 }
 
-AVX512 static void split(const uint8_t *pixels, long count, long plane, uint8_t *out) {
+AVX512 static void split(const uint8_t *pixels, long count, long plane, long room, uint8_t *out) {
     long at = 0;
     if (count == 14) {
-        split_few(pixels, 14, plane, out);
+        if (room >= 16) split_few(pixels, 16, plane, out);
+        else split_few(pixels, 14, plane, out);
         return;
     }
     for (; at + 16 <= count; at += 16) split_few(pixels + 3 * at, 16, plane, out + at);

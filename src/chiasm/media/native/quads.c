@@ -43,18 +43,18 @@ static void make_quad(const work *w, long quad) {
     w->passes->across_quad(w->across, rows, quad_at(w, quad));
 }
 
-bool resize_quads(
-    const picture *from, const blocks *across, const coefficients *down, const passes *p, long width, row_sink sink,
-    void *layout) {
-    work w = {.from = from, .passes = p, .across = across};
-    const bool is_made = work_make(&w, down->taps, 3 * width);
+bool resize_quads(const picture *from, const weights *weights, row_sink sink, void *layout) {
+    const coefficients *down = &weights->down;
+    const long row_bytes = 3 * weights->across.size;
+    work w = {.from = from, .passes = weights->key.passes, .across = &weights->blocks};
+    const bool is_made = work_make(&w, down->taps, row_bytes);
     long made = is_made ? down->first[0] / QUAD : 0;
     for (long y = 0; is_made && y < down->size; y++) {
         const long start = down->first[y] / QUAD;
         const long count = digits_of_row(down, y, down->first[y] % QUAD, w.digits);
         for (; made < start + count; made++) make_quad(&w, made);
         for (long i = 0; i < count; i++) w.sources[i] = quad_at(&w, start + i);
-        p->down_quads(w.digits, count, w.sources, 3 * width, w.row);
+        w.passes->down_quads(w.digits, count, w.sources, row_bytes, w.row);
         sink(layout, y, w.row);
     }
     work_free(&w);

@@ -5,9 +5,7 @@
 
 #include "resize.h"
 
-/* False when there is no memory. `down` has digits. */
-bool resize_quads(
-    const picture *from, const blocks *across, const coefficients *down, const passes *p, long width, row_sink sink,
-    void *layout);
+/* False when there is no memory. Both sides' weights are there in digits. */
+bool resize_quads(const picture *from, const weights *weights, row_sink sink, void *layout);
 
 #endif

@@ -7,38 +7,19 @@
 
 typedef struct {
     const picture *from;
+    const weights *weights;
     const passes *passes;
     long width, height;
-    coefficients across, down; /* without weights where a side keeps its length */
-    blocks blocks;             /* `across`, where that can be had */
-    bool has_digits;           /* `down` */
-    uint8_t *padded;           /* MAX_ROWS rows like the source's, with slack behind them */
-    uint8_t *ring;             /* `ring_rows` rows between the passes, and one for what comes out */
+    uint8_t *padded; /* MAX_ROWS rows like the source's, with slack behind them */
+    uint8_t *ring;   /* `ring_rows` rows between the passes, and one for what comes out */
     long ring_rows, ring_row_bytes;
     const uint8_t **sources; /* of one vertical step */
     uint32_t *digits;        /* of its weights */
 } work;
 
-/* None where the side keeps its length. */
-static bool side_make(coefficients *c, const resized_side *side, long count, int filter) {
-    if (side->size == side->length) return true;
-    if (!coefficients_make(c, filter, side->length, side->size)) return false;
-    if (side->size != count || side->start) coefficients_keep(c, side->first, count, side->start);
-    return true;
-}
-
-static bool weights_make(work *w, const resized_side *across, const resized_side *down, int filter) {
-    if (!side_make(&w->across, across, w->width, filter)) return false;
-    if (!side_make(&w->down, down, w->height, filter)) return false;
-    if (!w->passes->has_digits) return true;
-    if (w->across.size) blocks_make(&w->blocks, &w->across, w->from->channels); /* there is another way */
-    w->has_digits = have_digits(&w->down);
-    return true;
-}
-
 static bool rows_make(work *w, bool is_down_first) {
     const long row_bytes = w->from->width * w->from->channels;
-    const long taps = w->down.size ? w->down.taps : 1;
+    const long taps = w->weights->down.size ? w->weights->down.taps : 1;
     w->ring_rows = is_down_first ? MAX_ROWS : taps + MAX_ROWS;
     w->ring_row_bytes = 3 * w->width + SLACK_BYTES;
     w->padded = calloc(MAX_ROWS, (size_t)(row_bytes + SLACK_BYTES));
@@ -49,9 +30,6 @@ static bool rows_make(work *w, bool is_down_first) {
 }
 
 static void work_free(work *w) {
-    coefficients_free(&w->across);
-    coefficients_free(&w->down);
-    blocks_free(&w->blocks);
     free(w->padded);
     free(w->ring);
     free((void *)w->sources);
@@ -74,25 +52,25 @@ static void packed(const uint8_t *source, long pixels, int channels, uint8_t *ta
 
 /* `count` rows of the source in their output width, to `targets`. Both have room for MAX_ROWS. */
 static void make_across(const work *w, const uint8_t **rows, int count, uint8_t **targets) {
-    if (w->blocks.count) {
+    if (w->weights->blocks.count) {
         for (int i = count; i < QUAD; i++) { /* the same once more */
             rows[i] = rows[0];
             targets[i] = targets[0];
         }
-        w->passes->across_rows(&w->blocks, rows, targets);
-    } else if (w->across.size) w->passes->across(&w->across, w->from->channels, count, rows, targets);
+        w->passes->across_rows(&w->weights->blocks, rows, targets);
+    } else if (w->weights->across.size) w->passes->across(&w->weights->across, w->from->channels, count, rows, targets);
     else
         for (int i = 0; i < count; i++) packed(rows[i], w->width, w->from->channels, targets[i]);
 }
 
 /* Output row `y` from w->sources, as many as it has weights. */
 static void make_down(const work *w, long y, long bytes, uint8_t *target) {
-    if (!w->has_digits) {
-        w->passes->down(&w->down, y, w->sources, bytes, target);
+    if (!w->weights->has_digits) {
+        w->passes->down(&w->weights->down, y, w->sources, bytes, target);
         return;
     }
-    const long quads = digits_of_row(&w->down, y, 0, w->digits);
-    for (long tap = w->down.counts[y]; tap < QUAD * quads; tap++) w->sources[tap] = w->sources[0];
+    const long quads = digits_of_row(&w->weights->down, y, 0, w->digits);
+    for (long tap = w->weights->down.counts[y]; tap < QUAD * quads; tap++) w->sources[tap] = w->sources[0];
     w->passes->down_rows(w->digits, quads, w->sources, bytes, target);
 }
 
@@ -110,9 +88,9 @@ int take_rows(const picture *from, uint8_t *padded, long y, const uint8_t **rows
 /* Fewer source rows than output rows would be made, so each is narrowed once, as it is needed. */
 static void across_first(work *w, row_sink sink, void *layout) {
     uint8_t *out = w->ring + w->ring_rows * w->ring_row_bytes;
-    long done = w->down.size ? w->down.first[0] : 0;
+    long done = w->weights->down.size ? w->weights->down.first[0] : 0;
     for (long y = 0; y < w->height; y++) {
-        const long first = w->down.size ? w->down.first[y] : y, count = w->down.size ? w->down.counts[y] : 1;
+        const long first = w->weights->down.size ? w->weights->down.first[y] : y, count = w->weights->down.size ? w->weights->down.counts[y] : 1;
         while (done < first + count) {
             const uint8_t *rows[MAX_ROWS];
             uint8_t *targets[MAX_ROWS];
@@ -121,7 +99,7 @@ static void across_first(work *w, row_sink sink, void *layout) {
             make_across(w, rows, taken, targets);
             done += taken;
         }
-        if (!w->down.size) {
+        if (!w->weights->down.size) {
             sink(layout, y, ring_row(w, y));
             continue;
         }
@@ -138,8 +116,8 @@ static void down_first(work *w, row_sink sink, void *layout) {
         const uint8_t *rows[MAX_ROWS];
         uint8_t *targets[MAX_ROWS];
         for (int i = 0; i < count; i++) {
-            for (long tap = 0; tap < w->down.counts[y + i]; tap++)
-                w->sources[tap] = source_row(w, w->down.first[y + i] + tap);
+            for (long tap = 0; tap < w->weights->down.counts[y + i]; tap++)
+                w->sources[tap] = source_row(w, w->weights->down.first[y + i] + tap);
             uint8_t *row = w->padded + i * (bytes + SLACK_BYTES);
             make_down(w, y + i, bytes, row);
             rows[i] = row;
@@ -171,16 +149,20 @@ static bool resize_rows(work *w, bool is_down_first, row_sink sink, void *layout
 bool resize_part(
     const picture *from, const resized_side *across, const resized_side *down, long width, long height, int filter,
     const passes *p, row_sink sink, void *layout) {
-    work w = {.from = from, .passes = p, .width = width, .height = height};
+    const weights_key key = {*across, *down, width, height, from->channels, filter, p};
+    weights *taken = weights_take(&key);
+    if (!taken) return false;
+    work w = {.from = from, .weights = taken, .passes = p, .width = width, .height = height};
     /* Pillow 13 begins with the pass that makes fewer pixels, by this rule; the rounding between them tells. */
     const long lost = down->length - down->size;
     const bool is_down_first = lost > 0 && lost > 2 * (across->length - across->size);
-    bool is_made = weights_make(&w, across, down, filter);
-    if (is_made && !w.across.size && !w.down.size && from->channels == 3) is_made = keep(&w, sink, layout);
-    else if (is_made && !is_down_first && w.has_digits && w.blocks.count)
-        is_made = resize_quads(from, &w.blocks, &w.down, p, width, sink, layout);
-    else if (is_made) is_made = resize_rows(&w, is_down_first, sink, layout);
+    bool is_made;
+    if (!taken->across.size && !taken->down.size && from->channels == 3) is_made = keep(&w, sink, layout);
+    else if (!is_down_first && taken->has_digits && taken->blocks.count)
+        is_made = resize_quads(from, taken, sink, layout);
+    else is_made = resize_rows(&w, is_down_first, sink, layout);
     work_free(&w);
+    weights_give_back(taken);
     return is_made;
 }
 

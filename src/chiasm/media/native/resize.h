@@ -2,7 +2,7 @@
 #ifndef CHIASM_RESIZE_H
 #define CHIASM_RESIZE_H
 
-#include "passes.h"
+#include "weights.h"
 
 typedef struct {
     const uint8_t *pixels; /* [height, width, channels], contiguous */
@@ -16,13 +16,6 @@ typedef void (*row_sink)(void *layout, long y, const uint8_t *row);
 /* Up to MAX_ROWS rows from `y` on; copied to `padded`, which has room for as many with slack behind each, where reading
  * behind them would leave the picture. Returns how many. */
 int take_rows(const picture *from, uint8_t *padded, long y, const uint8_t **rows);
-
-/* Along one side of a picture of which a part is there: all of its pixels, and of all that a resize would make of them; where
- * the part begins, and what is wanted. What is wanted must depend on nothing else, see `coefficients_span`. */
-typedef struct {
-    long length, size;
-    long start, first;
-} resized_side;
 
 /* What is wanted, `width` x `height`, of the resize of a picture of which `from` is a part. */
 bool resize_part(

@@ -1,6 +1,7 @@
 """The loops in C and those of Pillow and numpy give the same bits; so a machine without a compiler does, too."""
 
 import random
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -100,6 +101,18 @@ def test_however_far_apart_what_is_read_lies(compiled, width):
         pixels = noise(width, 41, seed)
         for resample in (LANCZOS, BILINEAR, BICUBIC):
             assert np.array_equal(compiled.resize(pixels, to, resample), PLAIN.resize(pixels, to, resample))
+
+
+def test_threads_that_resize_at_once_keep_to_their_weights(compiled):
+    """Weights are kept for the next picture of the same size, and lent to one thread at a time."""
+    rng = random.Random(3)
+    sizes = [((rng.randint(20, 90), rng.randint(20, 90)), (rng.randint(20, 90), rng.randint(20, 90))) for _ in range(7)]
+    pictures = {size: noise(*size[0]) for size in sizes}
+    expected = {size: PLAIN.resize(pictures[size], size[1], BICUBIC) for size in sizes}
+    with ThreadPoolExecutor(4) as pool:
+        asked = [rng.choice(sizes) for _ in range(600)]
+        found = pool.map(lambda size: compiled.resize(pictures[size], size[1], BICUBIC), asked)
+        assert all(np.array_equal(one, expected[size]) for one, size in zip(found, asked, strict=True))
 
 
 def test_a_panorama_for_which_no_tables_are_made(compiled):
