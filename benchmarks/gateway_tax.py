@@ -6,7 +6,6 @@ Both engines are loaded once; direct and HTTP runs alternate, and the tax is tak
 import argparse
 import asyncio
 import json
-import os
 import random
 import socket
 import statistics
@@ -14,8 +13,6 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +21,7 @@ import pybase64
 from benchmarks import machine
 from benchmarks.direct_engine import chat_body
 from benchmarks.http_client import count_answers, time_http_streams
+from benchmarks.modules import process
 
 ROOT = Path(__file__).parents[1]
 RESULTS = Path(__file__).parent / "results"
@@ -36,26 +34,6 @@ STREAMS = {
 }
 CONNECTIONS = 8
 PICTURE_BYTES = 1_000_000
-
-
-@contextmanager
-def process(*command: str, threads: int) -> Iterator[subprocess.Popen]:
-    """A Python module in a session of its own."""
-    running = subprocess.Popen(
-        [sys.executable, "-m", *command],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        cwd=ROOT,
-        env=os.environ | {"OMP_NUM_THREADS": str(threads), "PYTHONPATH": str(ROOT)},  # noqa: TID251 - a child's
-        text=True,
-        start_new_session=True,
-    )
-    machine.prefer(running.pid)
-    try:
-        yield running
-    finally:
-        running.terminate()
-        running.wait(60)
 
 
 def free_port() -> int:

@@ -85,7 +85,7 @@ def loud(sending: Sending, seed: int, options: argparse.Namespace) -> Iterator[A
     process = context.Process(target=neighbour, args=(sending, seed, options, began, answers))
     process.start()
     try:
-        assert began.wait(60), "the loud tenant does not begin"
+        assert began.wait(120), "the loud tenant does not begin"
         time.sleep(options.settle_s)
         yield answers
         process.join(60)

@@ -25,7 +25,7 @@ from typing import Any
 import aiohttp
 
 from benchmarks import machine
-from benchmarks.gateway_tax import process
+from benchmarks.modules import process
 from benchmarks.pooling import NUM_CANDIDATES, build_model, calls
 from benchmarks.ratios import median_ratio
 

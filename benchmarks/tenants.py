@@ -13,7 +13,7 @@ from typing import Any
 
 import aiohttp
 
-from benchmarks.gateway_tax import process
+from benchmarks.modules import process
 from chiasm.tenancy.edit import new_key
 
 PATH = "/v1/chat/completions"
