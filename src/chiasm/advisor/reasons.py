@@ -1,6 +1,6 @@
 """Sentences with the numbers that decide, in the order of the decision."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from chiasm.advisor.candidates import LEAST_KV_SHARE
 from chiasm.advisor.capacity import Capacity, batch_of
@@ -8,10 +8,14 @@ from chiasm.advisor.evaluate import Trial
 from chiasm.advisor.question import Question
 from chiasm.advisor.stages import StageTimes
 from chiasm.simulator.calibration import Calibration
+from chiasm.simulator.traffic import RequestClass
 
 _MUCH = 0.7
 """Share of what a fleet bears, from which on waiting is most of a latency."""
 _WORSE = 0.03
+_FAR = 1.25
+"""Times the largest size that was measured."""
+_UNITS = {"prefill": "tokens", "media": "pixels", "encode": "visual tokens"}
 
 
 def reasons(
@@ -24,6 +28,7 @@ def reasons(
 ) -> Iterator[str]:
     """What takes the time, what fits, what stages bear, and what requests would feel."""
     yield from _diagnosis(work)
+    yield from _range(question, costs)
     yield from _fit(question, costs, unsplit)
     yield from _load(question, capacities[unsplit.cluster.name], unsplit)
     if costs.interference is None and question.tier.kv_share >= LEAST_KV_SHARE:
@@ -64,6 +69,26 @@ def _fit(question: Question, costs: Calibration, unsplit: Trial) -> Iterator[str
             f"An encoder beside an engine leaves {share:.0%} of its room for contexts, less than {LEAST_KV_SHARE:.0%}: "
             "encoders on the engines' own devices do not fit."
         )
+
+
+def _range(question: Question, costs: Calibration) -> Iterator[str]:
+    """Costs beyond the sizes that were measured are the curve's, continued."""
+    for what, stage, size in _sizes(question.traffic.classes):
+        measured = costs.evidence.get(stage)
+        most = max((units for units, _ in measured.residuals), default=0.0) if measured is not None else 0.0
+        if most and size > _FAR * most:
+            yield (
+                f"{what} of {size:,} {_UNITS[stage]} are beyond what was measured (up to {most:,.0f}): what they cost "
+                "is the measured curve, continued."
+            )
+
+
+def _sizes(classes: Sequence[RequestClass]) -> Iterator[tuple[str, str, int]]:
+    yield "Prompts", "prefill", max(one.text_tokens + one.num_images * one.visual_tokens for one in classes)
+    with_pictures = [one for one in classes if one.num_images]
+    if with_pictures:
+        yield "Pictures", "media", max(one.num_pixels for one in with_pictures)
+        yield "Pictures", "encode", max(one.visual_tokens for one in with_pictures)
 
 
 def _load(question: Question, bears: Capacity, unsplit: Trial) -> Iterator[str]:

@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Iterable
-from functools import partial
+from functools import lru_cache, partial
 
 from chiasm.errors import EngineDeadError, EngineStartError, ShuttingDownError
 from chiasm.protocol.contract import check_worker
@@ -26,7 +26,6 @@ class Fleet:
     """The members by name. All serve the same model in the same revision: the first to join says which.
 
     Attributes:
-        members: All of them, in the order in which they joined; another tuple after each change.
         absence: Requests that wait for a worker.
         embeddings: Where embeddings are known to be.
         prefixes: Who computed which start of a prompt last.
@@ -39,9 +38,16 @@ class Fleet:
         self._members: dict[str, Member] = {}
         self._servers: Lru[str] = Lru(_MAX_SERVERS)
         self._crowding: dict[str, float] = {}
-        self.members: tuple[Member, ...] = ()
+        self._listed: tuple[Member, ...] | None = ()
         self.embeddings = EmbeddingIndex(clock)
         self.prefixes = PrefixOwners()
+
+    @property
+    def members(self) -> tuple[Member, ...]:
+        """All of them, in the order in which they joined; another tuple after each change."""
+        if self._listed is None:
+            self._listed = tuple(self._members.values())
+        return self._listed
 
     def add(self, name: str, worker: Worker) -> Member:
         """Take a worker in; it gets work once a probe has shown that it answers.
@@ -55,7 +61,7 @@ class Fleet:
         if isinstance(worker, ReportsLosses):
             worker.report_losses(partial(self.prefixes.lost, name))
         member = self._members[name] = Member(name, worker, self._clock, self.absence.ended)
-        self.members = tuple(self._members.values())
+        self._listed = None
         if worker.info.server:
             self._servers.put(name, worker.info.server)
         logger.info("Worker '%s' joined: %s", name, ", ".join(worker.info.roles))
@@ -65,7 +71,7 @@ class Fleet:
         """Forget a member, ending what it still has; the caller closes the worker. Raises `KeyError`."""
         member = self._members.pop(name)
         self._crowding.pop(name, None)
-        self.members = tuple(self._members.values())
+        self._listed = None
         member.mark_down("it was removed")
         self._forget_caches(member)
         return member.worker
@@ -140,10 +146,10 @@ class Fleet:
     def view(self, costs: StageCosts, text_per_s: float, among: Iterable[Member] | None = None) -> FleetView:
         """The members that take work now; `among` are those to look at, all where it is None."""
         members = self.members if among is None else among
-        ready = _awake([one for one in members if one.state == "ready"])
+        ready, now_s = _awake([one for one in members if one.state == "ready"]), self._clock.now_s()
         crowding = self._settings.crowding or 0.0
         return FleetView(
-            workers=tuple([_view(one, self._crowding.get(one.name, crowding)) for one in ready]),
+            workers=tuple([_view(one, now_s, self._crowding.get(one.name, crowding)) for one in ready]),
             topology=self._settings.topology,
             costs=costs,
             has_local_fallback=self._settings.local_encode == "fallback",
@@ -165,15 +171,21 @@ def _roles(members: Iterable[Member]) -> set[str]:
     return {role for one in members for role in one.info.roles}
 
 
-def _view(member: Member, crowding: float) -> WorkerView:
-    info = member.info
+def _view(member: Member, now_s: float, crowding: float) -> WorkerView:
+    info, stats = member.worker.info, member.stats
     return WorkerView(
         name=member.name,
-        roles=frozenset(info.roles),
-        encode_wait_s=member.encoding.wait_s(),
-        prefill_wait_s=member.prefilling.wait_s(),
+        roles=_role_set(info.roles),
+        encode_wait_s=member.encoding.wait_at_s(now_s),
+        prefill_wait_s=member.prefilling.wait_at_s(now_s),
         num_decoding=member.num_decoding,
-        num_waiting=member.stats.num_waiting if member.stats is not None else 0,
+        num_waiting=stats.num_waiting if stats is not None else 0,
         encodes_for_others=info.encodes_for_others,
         crowding=crowding,
     )
+
+
+@lru_cache
+def _role_set(roles: tuple[Role, ...]) -> frozenset[Role]:
+    """One for all workers that play the same roles, since each request looks at many workers."""
+    return frozenset(roles)

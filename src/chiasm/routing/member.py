@@ -30,7 +30,11 @@ class Backlog:
 
     def wait_s(self) -> float:
         """Predicted time until the worker is through with what it has."""
-        return max(self._until_s - self._clock.now_s(), _UNEXPLAINED * self._open_s)
+        return self.wait_at_s(self._clock.now_s())
+
+    def wait_at_s(self, now_s: float) -> float:
+        """`wait_s`, for who looks at many at once and has read the clock."""
+        return max(self._until_s - now_s, _UNEXPLAINED * self._open_s)
 
     def work(self, seconds: float) -> "_Work":
         """Count work as under way inside the block."""

@@ -1,6 +1,6 @@
 """The plan of a request: who encodes which pictures, who prefills, who decodes, and why."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Literal
 
 import msgspec
@@ -81,18 +81,24 @@ def encodes_itself(fleet: FleetView, prefill: WorkerView) -> bool:
     return fleet.topology in ("local", "agg", "auto") and "encode" in prefill.roles
 
 
-def fate_of(item: ItemView, job: Job, fleet: FleetView, prefill: WorkerView) -> Fate:
-    """What is to become of a picture when `prefill` computes the prompt.
+def fates_of(job: Job, fleet: FleetView, prefill: WorkerView) -> dict[str, Fate]:
+    """What is to become of each picture when `prefill` computes the prompt.
 
     Where encoders are apart, only an embedding on offer covers a picture: a prefilling worker whose cache had lost it
     would otherwise do an encoder's work.
     """
+    name, known = prefill.name, job.known_items(prefill.name)
+    is_whole = encodes_itself(fleet, prefill)
+    return {one.identity: _fate(one, job, name, known, is_whole=is_whole) for one in job.items}
+
+
+def _fate(item: ItemView, job: Job, name: str, known: Collection[str], *, is_whole: bool) -> Fate:
     if item.identity in job.local_only:
         return "local"
-    is_coverable = item.has_handle or (item.has_pixels and encodes_itself(fleet, prefill))
-    if is_coverable and item.identity in job.known_items(prefill.name):
+    is_coverable = item.has_handle or (is_whole and item.has_pixels)
+    if is_coverable and item.identity in known:
         return "prefix"
-    if item.has_handle or (is_coverable and prefill.name in item.holders):
+    if item.has_handle or (is_coverable and name in item.holders):
         return "embedding"
     return "encode"
 

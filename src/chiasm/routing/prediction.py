@@ -1,12 +1,13 @@
 """When a way through the fleet is predicted to reach its first token, and whom it delays."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from math import inf
 from typing import NamedTuple
 
 from chiasm.routing.costs.line import Coefficients
 from chiasm.routing.costs.model import StageCosts
 from chiasm.routing.overlap import saved_s
-from chiasm.routing.plan import EncodeGroup, fate_of
+from chiasm.routing.plan import EncodeGroup, fates_of
 from chiasm.routing.policies.base import EXTERNALITY
 from chiasm.routing.view import FleetView, Job, WorkerView
 
@@ -39,6 +40,7 @@ class Board:
         self.num_decoding = {one.name: one.num_decoding for one in fleet.workers}
         self._prefill_work_s = {one.name: self.work_s[one.name] for one in fleet.workers if "prefill" in one.roles}
         self._free_s = min(self._prefill_work_s.values(), default=0.0)
+        self._idlest: list[tuple[float, str]] = []
 
     def later_texts_s(self, added_s: Mapping[str, float]) -> float:
         """Summed waiting, in squared seconds, of texts that come evenly while all are busy, for work that is added.
@@ -46,11 +48,21 @@ class Board:
         One goes to the worker that is free first, so that texts wait only while all are busy: until the least busy is
         free, half that time on average.
         """
-        busy_s = dict(self._prefill_work_s)
+        before_s, free_s = self._prefill_work_s, inf
         for name, seconds in added_s.items():
-            if name in busy_s:
-                busy_s[name] += seconds
-        return (min(busy_s.values()) ** 2 - self._free_s**2) / 2
+            if name in before_s:
+                free_s = min(free_s, before_s[name] + seconds)
+        for work_s, name in self._by_work():
+            if name not in added_s:
+                free_s = min(free_s, work_s)
+                break
+        return (free_s**2 - self._free_s**2) / 2
+
+    def _by_work(self) -> list[tuple[float, str]]:
+        """Workers that prefill, the idlest first."""
+        if not self._idlest:
+            self._idlest = sorted((work_s, name) for name, work_s in self._prefill_work_s.items())
+        return self._idlest
 
 
 class Forecast(NamedTuple):
@@ -74,7 +86,7 @@ class Outlook:
     """
 
     def __init__(self, job: Job, fleet: FleetView, prefill: WorkerView, board: Board) -> None:
-        fates = {item.identity: fate_of(item, job, fleet, prefill) for item in job.items}
+        fates = fates_of(job, fleet, prefill)
         covered = {identity for identity, fate in fates.items() if fate == "prefix"}
         num_tokens = uncovered_tokens(job, fleet.costs, prefill.name, covered)
         pixels = {one.identity: one.num_pixels for one in job.items if fates[one.identity] in ("encode", "local")}
@@ -89,8 +101,10 @@ class Outlook:
 
     def forecast(self, groups: Sequence[EncodeGroup]) -> "Forecast":
         """What is predicted if the groups are encoded where they say, and the rest on the way."""
-        local_s = self._local_s(groups)
         groups_s = [self._encode_s(one.worker, one.identities) for one in groups]
+        return self._forecast(groups, groups_s, self._local_s(groups))
+
+    def _forecast(self, groups: Sequence[EncodeGroup], groups_s: Sequence[float], local_s: float) -> "Forecast":
         strain_s = self._strain_on_others_s(groups, groups_s, local_s)
         return Forecast(
             first_token_s=self._first_token_s(groups, groups_s, local_s),
@@ -101,11 +115,12 @@ class Outlook:
         """From now: what waits at workers, then encoding side by side, then the rest of the prompt."""
         name, costs, work_s = self.prefill.name, self._fleet.costs, self._board.work_s
         ready_s = work_s[name] + local_s
-        if groups:
-            ends_s = [work_s[one.worker] + seconds + costs.hop_s for one, seconds in zip(groups, groups_s, strict=True)]
-            ready_s = max(ready_s, *ends_s)
-            if any(group.worker != name for group in groups):
-                ready_s += costs.take_s
+        if not groups:
+            return ready_s + self.prefill_s
+        ends_s = [work_s[one.worker] + seconds + costs.hop_s for one, seconds in zip(groups, groups_s, strict=True)]
+        ready_s = max(ready_s, *ends_s)
+        if any(group.worker != name for group in groups):
+            ready_s += costs.take_s
         return ready_s + self.prefill_s - min(self._saved_s(groups), ready_s)
 
     def _saved_s(self, groups: Sequence[EncodeGroup]) -> float:

@@ -79,6 +79,22 @@ class Sharing(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         return max(min(cores, self.num_cores) - 1.0, 0.0) / max(self.num_cores - 1.0, 1e-9)
 
 
+class Evidence(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How sure a number of a calibration is; nothing is computed with it.
+
+    Attributes:
+        num_points: Measured.
+        error: Mean distance of the medians of repeated points from the curve, relative to it.
+        residuals: Of each size that was measured: its units, and how far its median is off, relative to the curve.
+        interval: Of a slowdown, 95 % over rounds; one that is wide counts as none.
+    """
+
+    num_points: Annotated[int, Meta(ge=0)] = 0
+    error: Annotated[float, Meta(ge=0)] | None = None
+    residuals: Annotated[tuple[tuple[float, float], ...], Meta(max_length=10_000)] = ()
+    interval: tuple[float, float] | None = None
+
+
 class Calibration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Measured costs of one model on one kind of machine.
 
@@ -107,6 +123,7 @@ class Calibration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         embedding_cache_tokens: Visual tokens that a worker keeps of pictures; 0 is no limit.
         timeout_s: From when on a request that failed is not tried again.
         prefill_ahead: Whether a prompt is computed as far as its pictures are there, while the others are made.
+        evidence: By stage or kind of interference, where it was measured.
     """
 
     source: str = ""
@@ -134,6 +151,7 @@ class Calibration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     prefix_cache_tokens: Annotated[int, Meta(ge=0)] = 0
     embedding_cache_tokens: Annotated[int, Meta(ge=0)] = 0
     prefill_ahead: bool = False
+    evidence: dict[str, Evidence] = {}
     timeout_s: Annotated[float, Meta(gt=0, le=1e9)] = 120.0
 
     def prefill_s(self, num_tokens: int, num_prompts: int = 1) -> float:

@@ -8,7 +8,7 @@ from chiasm.advisor.candidates import candidates
 from chiasm.advisor.flips import changes
 from chiasm.advisor.page import markdown_of
 from chiasm.advisor.question import Question, Tier
-from chiasm.simulator.calibration import Calibration, Cost, Interference, Sharing
+from chiasm.simulator.calibration import Calibration, Cost, Evidence, Interference, Sharing
 from chiasm.simulator.cluster import adaptive
 from chiasm.simulator.summary import Objective
 from chiasm.simulator.traffic import RequestClass, Traffic
@@ -197,3 +197,12 @@ def test_without_a_clear_winner_the_cells_to_measure_are_named():
     assert "To measure with `chiasm bench grid`" in page
     assert found.runner_up in page
     assert "images (1 pictures" in page
+
+
+def test_what_is_larger_than_what_was_measured_is_said():
+    measured = {"prefill": Evidence(num_points=9, error=0.01, residuals=((20.0, 0.01), (400.0, -0.01)))}
+    costs = msgspec.structs.replace(HEAVY_ENCODE, evidence=measured)
+    few, many = (advise(question(0.5, num_images=count), costs).reasons for count in (1, 8))
+    assert not any("beyond what was measured" in reason for reason in few)
+    assert any("Prompts of 2,112 tokens are beyond what was measured (up to 400)" in reason for reason in many)
+    assert not any("beyond" in reason for reason in advise(question(0.5, num_images=8), HEAVY_ENCODE).reasons)

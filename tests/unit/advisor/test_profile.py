@@ -9,10 +9,10 @@ import pytest
 from chiasm.advisor.profile.asking import Answered, Reading
 from chiasm.advisor.profile.engine import EngineAsking
 from chiasm.advisor.profile.fitting import fitted, fitted_steps
-from chiasm.advisor.profile.runs import Runs, profile_of
+from chiasm.advisor.profile.runs import SIZES, Runs, profile_of
 from chiasm.errors import CapacityError, ContextLengthError, EngineError, InvalidSettingError
 from chiasm.observability.receipt import Receipt, Span
-from chiasm.simulator.calibration import Cost
+from chiasm.simulator.calibration import Cost, Interference, load_calibration, save_calibration
 
 PIXELS_PER_TOKEN = 784
 
@@ -262,3 +262,18 @@ async def test_an_engine_without_a_server_can_be_profiled():
     assert set(runs.points) >= {"prefill", "media", "encode"}
     assert runs.overheads_s == pytest.approx([0.005] * len(runs.overheads_s))
     assert all(one["min_tokens"] == one["max_tokens"] and one["ignore_eos"] for one in engine.asked)
+
+
+async def test_the_file_says_how_sure_its_numbers_are(tmp_path):
+    runs = Runs(KnownServer(), 2, lambda *_: None)
+    await runs.run()
+    found = profile_of(runs, "test")
+    save_calibration(found.calibration, tmp_path / "costs.json")
+    evidence = load_calibration(tmp_path / "costs.json").evidence
+    assert {"prefill", "media", "encode", "transfer", "step"} <= set(evidence)
+    assert evidence["prefill"].num_points == found.fits["prefill"].num_points > 0
+    assert evidence["media"].error == pytest.approx(0.0, abs=1e-6)
+    assert [units for units, _ in evidence["media"].residuals] == [width * height for width, height in SIZES]
+    assert all(abs(off) < 1e-3 for _, off in evidence["media"].residuals)
+    intervals = {name: one.interval for name, one in evidence.items() if one.interval is not None}
+    assert set(intervals) == {name for name in Interference.__struct_fields__ if name in found.beside.rounds}

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from itertools import combinations
 from math import ceil
 from statistics import median
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -26,6 +27,7 @@ class Fit(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         quadratic_s: For each squared unit, besides the cost.
         context_s: Of steps, for each token of context.
+        residuals: Of each size, its units and how far its median is off, relative to what is predicted.
     """
 
     cost: Cost
@@ -33,6 +35,7 @@ class Fit(msgspec.Struct, frozen=True, kw_only=True):
     error: float
     quadratic_s: float = 0.0
     context_s: float = 0.0
+    residuals: tuple[tuple[float, float], ...] = ()
 
 
 def fitted(points: Sequence[Point]) -> Fit:
@@ -43,8 +46,7 @@ def fitted(points: Sequence[Point]) -> Fit:
     x, y = _medians(points)
     fixed_s, per_unit_s = _line(x, y)
     predicted = fixed_s + per_unit_s * x
-    errors = np.abs(y - predicted) / np.maximum(predicted, 1e-12)
-    return Fit(cost=Cost(fixed_s=fixed_s, per_unit_s=per_unit_s), num_points=len(points), error=float(errors.mean()))
+    return Fit(cost=Cost(fixed_s=fixed_s, per_unit_s=per_unit_s), num_points=len(points), **_distances(x, y, predicted))
 
 
 def curved(points: Sequence[Point], units_at_once: float = float("inf")) -> Fit:
@@ -54,9 +56,9 @@ def curved(points: Sequence[Point], units_at_once: float = float("inf")) -> Fit:
     """
     x, y = _medians(points)
     columns = np.stack([np.array([ceil(units / units_at_once) or 1 for units in x]), x, x * x], axis=1)
-    (fixed_s, per_unit_s, quadratic_s), error = _nonnegative(columns, y)
+    (fixed_s, per_unit_s, quadratic_s), predicted = _nonnegative(columns, y)
     cost = Cost(fixed_s=fixed_s, per_unit_s=per_unit_s)
-    return Fit(cost=cost, num_points=len(points), error=error, quadratic_s=quadratic_s)
+    return Fit(cost=cost, num_points=len(points), quadratic_s=quadratic_s, **_distances(x, y, predicted))
 
 
 def fitted_steps(points: Sequence[StepPoint]) -> Fit:
@@ -66,13 +68,14 @@ def fitted_steps(points: Sequence[StepPoint]) -> Fit:
         repeated.setdefault((running, context), []).append(seconds)
     units = np.array(list(repeated), dtype=np.float64)
     y = np.array([median(values) for values in repeated.values()], dtype=np.float64)
-    (fixed_s, per_unit_s, context_s), error = _nonnegative(np.column_stack([np.ones(len(y)), units]), y)
+    (fixed_s, per_unit_s, context_s), predicted = _nonnegative(np.column_stack([np.ones(len(y)), units]), y)
     cost = Cost(fixed_s=fixed_s, per_unit_s=per_unit_s)
-    return Fit(cost=cost, num_points=len(points), error=error, context_s=context_s)
+    distances = _distances(units[:, 0], y, predicted)
+    return Fit(cost=cost, num_points=len(points), context_s=context_s, **distances)
 
 
-def _nonnegative(columns: Column, y: Column) -> tuple[tuple[float, float, float], float]:
-    """What each of three columns counts for, and the mean relative distance; by the squares of relative errors."""
+def _nonnegative(columns: Column, y: Column) -> tuple[tuple[float, float, float], Column]:
+    """What each of three columns counts for, and what they predict; by the squares of relative errors."""
     shares = columns / np.maximum(y, 1e-9)[:, None]
     best, least = np.zeros(3), float("inf")
     for count in range(1, 4):
@@ -84,10 +87,16 @@ def _nonnegative(columns: Column, y: Column) -> tuple[tuple[float, float, float]
             missed = float(((shares @ found - 1.0) ** 2).sum())
             if (found >= 0).all() and missed < least - _HELPS:
                 best, least = found, missed
-    predicted = columns @ best
-    errors = np.abs(y - predicted) / np.maximum(predicted, 1e-12)
     first, second, third = map(float, best)
-    return (first, second, third), float(errors.mean())
+    predicted: Column = columns @ best
+    return (first, second, third), predicted
+
+
+def _distances(units: Column, y: Column, predicted: Column) -> dict[str, Any]:
+    """The error and the residuals of a fit."""
+    off = (y - predicted) / np.maximum(predicted, 1e-12)
+    residuals = tuple((float(one), round(float(share), 4)) for one, share in zip(units, off, strict=True))
+    return {"error": float(np.abs(off).mean()), "residuals": residuals}
 
 
 def _medians(points: Sequence[Point]) -> tuple[Column, Column]:

@@ -2,7 +2,7 @@
 
 import asyncio
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from secrets import token_hex
 from statistics import median
 
@@ -18,7 +18,7 @@ from chiasm.bench.workload.pictures import picture
 from chiasm.bench.workload.text import words
 from chiasm.errors import ContextLengthError, InvalidSettingError
 from chiasm.routing.costs.spans import busy_s
-from chiasm.simulator.calibration import Calibration, Cost
+from chiasm.simulator.calibration import Calibration, Cost, Evidence, Interference
 
 TEXTS = (16, 64, 128, 256, 400)
 """Words of prompts; all below the tokens of one step."""
@@ -183,9 +183,25 @@ def profile_of(runs: Runs, source: str, **limits: int) -> Profile:
     )
     if calibration.sharing is not None:
         calibration = with_contention(calibration, calibration.sharing.contention)
+    found = fits | runs.use.fits
     return Profile(
-        calibration=calibration, fits=fits | runs.use.fits, beside=runs.beside, contention=runs.use.contention
+        calibration=msgspec.structs.replace(calibration, evidence=_evidence(found, runs.beside)),
+        fits=found,
+        beside=runs.beside,
+        contention=runs.use.contention,
     )
+
+
+def _evidence(fits: Mapping[str, Fit], beside: Seen) -> dict[str, Evidence]:
+    found = {
+        stage: Evidence(num_points=fit.num_points, error=fit.error, residuals=fit.residuals)
+        for stage, fit in fits.items()
+    }
+    for name in Interference.__struct_fields__:
+        if name in beside.rounds:
+            seen = beside.slowdown(name)
+            found[name] = Evidence(num_points=len(beside.rounds[name]), interval=(seen.low, seen.high))
+    return found
 
 
 def _fitted_steps(runs: Runs) -> Fit:

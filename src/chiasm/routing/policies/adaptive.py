@@ -8,7 +8,6 @@ Where workers take cores from each other, what they do side by side is predicted
 """
 
 from collections.abc import Callable, Iterator
-from functools import partial
 
 import msgspec
 
@@ -22,7 +21,7 @@ from chiasm.routing.plan import (
     encodes_itself,
     prefill_candidates,
 )
-from chiasm.routing.policies.base import assembled, spread, usual_groups
+from chiasm.routing.policies.base import Spreading, assembled, usual_groups
 from chiasm.routing.policies.least_work import by_work
 from chiasm.routing.prediction import Board, Outlook, decode_strain_s
 from chiasm.routing.view import FleetView, ItemView, Job, WorkerView
@@ -58,10 +57,12 @@ class Adaptive:
     def plan(self, job: Job, fleet: FleetView) -> Plan:
         """See `Policy`."""
         ways, refusal = [], None
-        outlook_of, groupings = _outlooks(job, fleet), _Groupings(job, fleet)
-        for prefill in _worth_comparing(job, fleet):
+        board = CrowdedBoard(fleet) if any(one.crowding for one in fleet.workers) else Board(fleet)
+        idlest_first = msgspec.structs.replace(fleet, workers=tuple(sorted(fleet.workers, key=by_work)))
+        groupings = _Groupings(job, fleet, idlest_first, board)
+        for prefill in _worth_comparing(job, idlest_first):
             try:
-                ways += _ways(outlook_of(prefill), groupings, job, fleet)
+                ways += _ways(_outlook(job, fleet, prefill, board), groupings, job, fleet)
             except HandleExpiredError as error:
                 refusal = error
         if not ways:
@@ -72,11 +73,10 @@ class Adaptive:
         return assembled(job, fleet, policy=self.name, reason=reason, prefill=chosen.prefill, groups=chosen.groups)
 
 
-def _outlooks(job: Job, fleet: FleetView) -> Callable[[WorkerView], Outlook]:
-    """What makes the outlook of a prefilling worker."""
-    if any(one.crowding for one in fleet.workers):
-        return partial(CrowdedOutlook, job, fleet, board=CrowdedBoard(fleet))
-    return partial(Outlook, job, fleet, board=Board(fleet))
+def _outlook(job: Job, fleet: FleetView, prefill: WorkerView, board: Board) -> Outlook:
+    if isinstance(board, CrowdedBoard):
+        return CrowdedOutlook(job, fleet, prefill, board)
+    return Outlook(job, fleet, prefill, board)
 
 
 def _cost(way: Way) -> float:
@@ -134,9 +134,9 @@ def _ms(seconds: float) -> str:
     return f"{1e3 * seconds:.0f} ms"
 
 
-def _worth_comparing(job: Job, fleet: FleetView) -> list[WorkerView]:
+def _worth_comparing(job: Job, idlest_first: FleetView) -> list[WorkerView]:
     """The idlest workers, and those that have something of the request."""
-    workers = sorted(prefill_candidates(job, fleet), key=by_work)
+    workers = prefill_candidates(job, idlest_first)
     holders = {name for item in job.items for name in item.holders} | set(job.known)
     return workers[:_MAX_PREFILLS] + [one for one in workers[_MAX_PREFILLS:] if one.name in holders]
 
@@ -169,11 +169,15 @@ def _company(worker: WorkerView) -> int:
 class _Groupings:
     """Who may encode what, for one request."""
 
-    def __init__(self, job: Job, fleet: FleetView) -> None:
+    def __init__(self, job: Job, fleet: FleetView, idlest_first: FleetView, board: Board) -> None:
+        """Look at a fleet, and at the same one in another order."""
         self._job = job
         self._fleet = fleet
         self._usual: dict[tuple[ItemView, ...], tuple[EncodeGroup, ...]] = {}
-        self._encoders: list[WorkerView] | None = None
+        self._idlest_first = idlest_first
+        self._board = board
+        self._encoders: list[str] | None = None
+        self._spreadings: dict[tuple[ItemView, ...], Spreading] = {}
 
     def of(self, wanted: tuple[ItemView, ...], prefill: WorkerView) -> Iterator[tuple[tuple[EncodeGroup, ...], bool]]:
         """The usual way, and where workers encode for each other, all with `prefill` and all but it.
@@ -187,16 +191,18 @@ class _Groupings:
             yield self._apart(wanted, prefill) if wanted else (), False
             return
         yield (), False
-        others = [one for one in self._by_work() if one.name != prefill.name][:_MAX_ENCODERS]
+        others = [name for name in self._idlest() if name != prefill.name][:_MAX_ENCODERS]
         if not others:
             return
-        tried: set[tuple[EncodeGroup, ...]] = set()
-        beside = [[prefill, *others]] if prefill.encodes_for_others else []
-        for encoders in (*beside, others):
-            groups = spread(wanted, encoders, self._fleet)
-            if groups not in tried and any(group.worker != prefill.name for group in groups):
-                tried.add(groups)
+        spreading = self._spreading(wanted)
+        if prefill.encodes_for_others:
+            groups = spreading.over([prefill.name, *others])
+            is_alone, is_among = len(groups) == 1, any(group.worker == prefill.name for group in groups)
+            if not (is_alone and is_among):
                 yield groups, True
+            if not is_among:
+                return  # without it they would be the same
+        yield spreading.over(others), True
 
     def _apart(self, wanted: tuple[ItemView, ...], prefill: WorkerView) -> tuple[EncodeGroup, ...]:
         """By encoders apart: the same for every prefilling worker, as long as there are any."""
@@ -205,11 +211,20 @@ class _Groupings:
             groups = self._usual[wanted] = usual_groups(wanted, self._job, self._fleet, prefill)
         return groups
 
-    def _by_work(self) -> list[WorkerView]:
+    def _idlest(self) -> list[str]:
+        """Encoders, one more than a way has of them."""
         if self._encoders is None:
-            able = encode_candidates(self._job, self._fleet)
-            self._encoders = sorted([one for one in able if not _is_on_trial(one, self._fleet)], key=by_work)
+            able = encode_candidates(self._job, self._idlest_first)
+            names = [one.name for one in able if not _is_on_trial(one, self._fleet)]
+            self._encoders = names[: _MAX_ENCODERS + 1]
         return self._encoders
+
+    def _spreading(self, wanted: tuple[ItemView, ...]) -> Spreading:
+        found = self._spreadings.get(wanted)
+        if found is None:
+            board, costs = self._board, self._fleet.costs
+            found = self._spreadings[wanted] = Spreading(wanted, board.work_s, board.num_decoding, costs)
+        return found
 
 
 def _is_on_trial(encoder: WorkerView, fleet: FleetView) -> bool:

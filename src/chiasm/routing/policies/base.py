@@ -1,17 +1,18 @@
 """What a policy is, and what all policies share once the prefilling worker is chosen."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from operator import add, mul
 from typing import Protocol
 
 from chiasm.errors import HandleExpiredError
+from chiasm.routing.costs.model import StageCosts
 from chiasm.routing.plan import (
     EncodeGroup,
     Plan,
     decode_candidates,
     encode_candidates,
     encodes_itself,
-    fate_of,
+    fates_of,
     path_of,
 )
 from chiasm.routing.view import FleetView, ItemView, Job, WorkerView
@@ -40,7 +41,8 @@ class Policy(Protocol):
 
 def items_to_encode(job: Job, fleet: FleetView, prefill: WorkerView) -> list[ItemView]:
     """Pictures that nothing covers when `prefill` computes the prompt."""
-    return [item for item in job.items if fate_of(item, job, fleet, prefill) == "encode"]
+    fates = fates_of(job, fleet, prefill)
+    return [item for item in job.items if fates[item.identity] == "encode"]
 
 
 def planned(
@@ -86,7 +88,7 @@ def assembled(
 ) -> Plan:
     """A plan from its parts. Pictures that are neither covered nor in a group are left to `prefill`."""
     sent = {identity for group in groups for identity in group.identities}
-    fates = {item.identity: fate_of(item, job, fleet, prefill) for item in job.items}
+    fates = fates_of(job, fleet, prefill)
     for identity, fate in fates.items():
         if fate == "encode" and identity not in sent:
             fates[identity] = "local"
@@ -109,28 +111,52 @@ def spread(items: Sequence[ItemView], encoders: Sequence[WorkerView], fleet: Fle
 
     Where generations run, encoding costs more than its time: it holds them up as well.
     """
-    if not encoders:
-        return ()
-    strain = [1.0 + EXTERNALITY * one.num_decoding for one in encoders]
-    ends_s = [one.work_s for one in encoders]
-    shares: list[list[ItemView]] = [[] for _ in encoders]
-    lines = [fleet.costs.encode_line(one.name) for one in encoders]
-    costs_s: list[float] = []
-    weighed_s: list[float] = []
-    num_pixels = -1
-    for item in sorted(items, key=lambda one: -one.num_pixels):
-        if item.num_pixels != num_pixels:  # often all are of one size
-            num_pixels = item.num_pixels
-            costs_s = [line.at(num_pixels) for line in lines]
-            weighed_s = list(map(mul, costs_s, strain))
-        found_s = list(map(add, ends_s, weighed_s))
-        chosen = found_s.index(min(found_s))
-        ends_s[chosen] += costs_s[chosen]
-        shares[chosen].append(item)
-    return tuple(
-        [
-            EncodeGroup(encoder.name, tuple([item.identity for item in sorted(share, key=lambda one: one.positions)]))
-            for encoder, share in zip(encoders, shares, strict=True)
-            if share
-        ]
-    )
+    work_s, num_decoding = {one.name: one.work_s for one in encoders}, {one.name: one.num_decoding for one in encoders}
+    return Spreading(items, work_s, num_decoding, fleet.costs).over(list(work_s))
+
+
+class Spreading:
+    """The same pictures, shared out over one choice of encoders after the other."""
+
+    def __init__(
+        self, items: Sequence[ItemView], work_s: Mapping[str, float], num_decoding: Mapping[str, int], costs: StageCosts
+    ) -> None:
+        """Take the pictures, and of all workers of which there may be a choice their work and their generations."""
+        self._costs = costs
+        self._work_s = work_s
+        self._num_decoding = num_decoding
+        self._items = sorted(items, key=lambda one: -one.num_pixels)
+        self._costs_s: dict[int, dict[str, float]] = {}  # by pixels, which often all have the same of
+
+    def over(self, names: Sequence[str]) -> tuple[EncodeGroup, ...]:
+        """As `spread`, over workers of these names; of equals the first is taken."""
+        if not names:
+            return ()
+        ends_s = [self._work_s[name] for name in names]
+        strain = [1.0 + EXTERNALITY * self._num_decoding[name] for name in names]
+        shares: dict[int, list[ItemView]] = {}
+        num_pixels, costs_s, weighed_s = -1, ends_s, ends_s
+        for item in self._items:
+            if item.num_pixels != num_pixels:
+                num_pixels, each_s = item.num_pixels, self._each_s(item.num_pixels)
+                costs_s = [each_s[name] for name in names]
+                weighed_s = list(map(mul, costs_s, strain))
+            found_s = list(map(add, ends_s, weighed_s))
+            chosen = found_s.index(min(found_s))
+            ends_s[chosen] += costs_s[chosen]
+            shares.setdefault(chosen, []).append(item)
+        return tuple([EncodeGroup(names[chosen], _in_order(shares[chosen])) for chosen in sorted(shares)])
+
+    def _each_s(self, num_pixels: int) -> dict[str, float]:
+        """What a picture of so many pixels costs each worker."""
+        found = self._costs_s.get(num_pixels)
+        if found is None:
+            found = {name: self._costs.encode_s(name, num_pixels) for name in self._work_s}
+            self._costs_s[num_pixels] = found
+        return found
+
+
+def _in_order(share: list[ItemView]) -> tuple[str, ...]:
+    if len(share) > 1:
+        share.sort(key=lambda one: one.positions)
+    return tuple([one.identity for one in share])

@@ -1,6 +1,6 @@
 """The worker that has the start of the prompt in its cache."""
 
-from chiasm.routing.plan import Plan, fate_of, prefill_candidates
+from chiasm.routing.plan import Plan, fates_of, prefill_candidates
 from chiasm.routing.policies.base import planned
 from chiasm.routing.policies.least_work import least_busy
 from chiasm.routing.view import FleetView, Job, WorkerView
@@ -38,5 +38,6 @@ class Content:
 def _worth(job: Job, fleet: FleetView, worker: WorkerView) -> tuple[int, int]:
     """Characters of the start, and pictures, that the worker has."""
     chars = job.known_chars(worker.name)
-    has = sum(fate_of(item, job, fleet, worker) == "prefix" or worker.name in item.holders for item in job.items)
+    fates = fates_of(job, fleet, worker)
+    has = sum(fates[item.identity] == "prefix" or worker.name in item.holders for item in job.items)
     return chars, has
