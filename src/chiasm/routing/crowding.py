@@ -19,7 +19,12 @@ class CrowdedBoard(Board):
 
     def __init__(self, fleet: FleetView) -> None:
         super().__init__(fleet)
-        self._crowding = {one.name: one.crowding for one in fleet.workers if one.crowding}
+        crowding = {one.name: one.crowding for one in fleet.workers if one.crowding}
+        self._crowding = crowding
+        self._beside = {  # by worker: with whom it shares cores, and how far
+            name: [(other, min(own, theirs)) for other, theirs in crowding.items() if other != name]
+            for name, own in crowding.items()
+        }
         self._crowded_free_s = self._free_of(self.work_s)
 
     def crowding(self, worker: str) -> float:
@@ -33,15 +38,15 @@ class CrowdedBoard(Board):
         would get with all of their work: what the request would gain, others would lose.
         """
         own_s = work_s[worker]
-        all_s = sum(work_s[name] for name in allies) if allies else own_s
-        return sum(
-            crowding * min(own_s if other in allies else all_s, work_s[other])
-            for other, crowding in self._beside(worker)
-        )
+        all_s = sum([work_s[name] for name in allies]) if allies else own_s
+        delay_s = 0.0
+        for other, crowding in self._beside.get(worker, ()):
+            delay_s += crowding * min(own_s if other in allies else all_s, work_s[other])
+        return delay_s
 
     def num_delayed(self, worker: str) -> float:
         """Generations that a second of a worker's work delays by a second, in all."""
-        others = sum(crowding * self.num_decoding[other] for other, crowding in self._beside(worker))
+        others = sum([crowding * self.num_decoding[other] for other, crowding in self._beside.get(worker, ())])
         return self.num_decoding[worker] + others
 
     def later_texts_s(self, added_s: Mapping[str, float]) -> float:
@@ -49,33 +54,27 @@ class CrowdedBoard(Board):
         busy_s = {name: seconds + added_s.get(name, 0.0) for name, seconds in self.work_s.items()}
         return (self._free_of(busy_s) ** 2 - self._crowded_free_s**2) / 2
 
-    def _beside(self, worker: str) -> list[tuple[str, float]]:
-        own = self._crowding.get(worker)
-        if own is None:
-            return []
-        return [(name, min(own, crowding)) for name, crowding in self._crowding.items() if name != worker]
-
     def _free_of(self, work_s: Mapping[str, float]) -> float:
-        return min((work_s[name] + self.delay_s(name, work_s) for name in self._prefill_work_s), default=0.0)
+        return min([work_s[name] + self.delay_s(name, work_s) for name in self._prefill_work_s], default=0.0)
 
 
 class CrowdedOutlook(Outlook):
     """See `Outlook`. What it forecasts says besides what of it comes of sharing cores.
 
     Workers of one host that share cores are taken to encode equally fast. What was learned of one and of the other
-    differs by the company that each had: the mean is nearer to what either would take.
+    differs by the company that each had; the mean is nearer to what either would take.
     """
 
     def __init__(self, job: Job, fleet: FleetView, prefill: WorkerView, board: CrowdedBoard) -> None:
         self._crowded_board = board
         super().__init__(job, fleet, prefill, board)
-        self._alone = Outlook(job, fleet, prefill, Board(fleet))
 
-    def forecast(self, groups: Sequence[EncodeGroup]) -> Forecast:
-        """See `Outlook`."""
-        alone, crowded = self._alone.forecast(groups), super().forecast(groups)
-        crowd_s = crowded.first_token_s + crowded.strain_s - alone.first_token_s - alone.strain_s
-        return crowded._replace(crowd_s=crowd_s)
+    def _forecast(self, groups: Sequence[EncodeGroup], groups_s: Sequence[float], local_s: float) -> Forecast:
+        crowded = super()._forecast(groups, groups_s, local_s)
+        alone_s = super()._first_token_s(groups, groups_s, local_s)
+        alone_s += super()._strain_on_others_s(groups, groups_s, local_s)
+        crowded_s = crowded.first_token_s + self._strain_on_others_s(groups, groups_s, local_s)
+        return crowded._replace(crowd_s=crowded_s - alone_s)
 
     def _first_token_s(self, groups: Sequence[EncodeGroup], groups_s: Sequence[float], local_s: float) -> float:
         name, costs, board = self.prefill.name, self._fleet.costs, self._crowded_board
