@@ -164,16 +164,24 @@ async def _measure(args: argparse.Namespace, worker: Worker) -> None:
             await load.send(REQUESTS)
         pstats.Stats(profile).sort_stats("tottime").print_stats(40)
         return
-    rounds, sampled = [], Sampled()
+    if args.paced:
+        for _ in sys.stdin:  # nothing else is to run meanwhile
+            print(await _round(load, args.requests), flush=True)
+        return
+    sampled = Sampled()
     with sampled if args.layers else nullcontext():
-        for _ in range(ROUNDS):
-            started_s = time.process_time()
-            await load.send(args.requests)
-            rounds.append((time.process_time() - started_s) / args.requests * 1e6)
+        rounds = [await _round(load, args.requests) for _ in range(ROUNDS)]
     if args.layers:
         for which in (sampled.rooms, sampled.modules, sampled.functions):
             print(sampled.table(statistics.mean(rounds), which, 45), end="\n\n")
     print(" ".join(f"{one:.1f}" for one in rounds), f"us; least {min(rounds):.1f}")
+
+
+async def _round(load: Load, num_requests: int) -> float:
+    """Microseconds of CPU time for a request."""
+    started_s = time.process_time()
+    await load.send(num_requests)
+    return (time.process_time() - started_s) / num_requests * 1e6
 
 
 if __name__ == "__main__":
@@ -185,4 +193,5 @@ if __name__ == "__main__":
     parser.add_argument("--requests", type=int, default=REQUESTS, help="of each round")
     parser.add_argument("--profile", action="store_true")
     parser.add_argument("--layers", action="store_true")
+    parser.add_argument("--paced", action="store_true", help="a round for each line of standard input, and no others")
     uvloop.run(main(parser.parse_args()))
