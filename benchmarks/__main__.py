@@ -30,6 +30,7 @@ COMMANDS = {
     "soak": "requests without end, with faults and clients that leave",
     "vllm_ec": "handing an embedding from one vLLM server to another, against vLLM's example connector",
     "vllm_failures": "embeddings that go wrong between vLLM servers, with vLLM's example connector and Chiasm's",
+    "vllm_fronts": "the same behind Chiasm, and behind vLLM's example proxy: what clients get",
     "vllm_topologies": "Chiasm over vLLM servers against one vLLM server, same cores, pictures nobody has seen",
     "aiperf_agreement": "chiasm bench and AIPerf on the same server: do they measure the same?",
     "overhead": "what receipts, metrics, logs and traces cost a request, in CPU time",

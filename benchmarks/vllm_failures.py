@@ -8,6 +8,7 @@ A consumer that died is started again, so a table takes some minutes.
 import argparse
 import json
 import mmap
+import os
 import shlex
 import tempfile
 import threading
@@ -72,6 +73,15 @@ ROWS: dict[str, Row] = {  # those that end an engine last: each costs a start
 }
 
 
+def breaking(key: str, params: Params, store: Path | None) -> tuple[Callable[[], None], Callable[[], None]]:
+    """How to lose an embedding, and how to change a byte of it: one in the example connector's folder, or Chiasm's."""
+    if store is not None:
+        path = store / key / "encoder_cache.safetensors"
+        return partial(path.unlink, missing_ok=True), partial(_flip, path, -99)
+    address = params[key]["chiasm"]["address"]
+    return partial(_forget, address), partial(_flip_slot, address)
+
+
 class Pair:
     """An encoder and a consumer with one connector."""
 
@@ -98,12 +108,12 @@ class Pair:
         """Encode a picture that nobody has seen."""
         picture = new_picture()
         params = encode(self.encoder, picture)
-        if self.connector == "example":
-            path = self.store / identity(picture) / "encoder_cache.safetensors"
-            spoil = partial(_flip, path, path.stat().st_size - 99)
-            return Case(picture, params, grid(params, picture), path.unlink, spoil)
-        address = params[identity(picture)]["chiasm"]["address"]
-        return Case(picture, params, grid(params, picture), partial(_forget, address), partial(_flip_slot, address))
+        return Case(picture, params, grid(params, picture), *breaking(identity(picture), params, self.store_in_use))
+
+    @property
+    def store_in_use(self) -> Path | None:
+        """Folder of the example connector; None: Chiasm's has none."""
+        return self.store if self.connector == "example" else None
 
     def close(self) -> None:
         """End both."""
@@ -189,8 +199,9 @@ def _gather(answers: Any, events: list[dict[str, Any]]) -> None:
 
 
 def _flip(path: Path, offset: int) -> None:
+    """Change a bit of a byte, counted from the end where `offset` is below 0."""
     with path.open("r+b") as file:
-        file.seek(offset)
+        offset = file.seek(offset, os.SEEK_END if offset < 0 else os.SEEK_SET)
         byte = file.read(1)[0]
         file.seek(offset)
         file.write(bytes([byte ^ 0x40]))
