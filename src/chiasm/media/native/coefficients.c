@@ -59,7 +59,6 @@ static void fill(coefficients *c, int filter, long from, double *row) {
         c->counts[at] = (int32_t)(end - first);
         for (long tap = 0; tap < end - first; tap++)
             c->weights[at * c->taps + tap] = fixed(sum != 0 ? row[tap] / sum : row[tap]);
-        split(c, at);
     }
 }
 
@@ -71,9 +70,8 @@ bool coefficients_make(coefficients *c, int filter, long from, long to) {
     c->first = malloc(sizeof *c->first * (size_t)to);
     c->counts = malloc(sizeof *c->counts * (size_t)to);
     c->weights = calloc((size_t)to * (size_t)c->taps, sizeof *c->weights);
-    c->halves = malloc(sizeof *c->halves * 2 * (size_t)to * (size_t)c->taps);
     double *row = malloc(sizeof *row * (size_t)c->taps);
-    const bool is_made = c->first && c->counts && c->weights && c->halves && row;
+    const bool is_made = c->first && c->counts && c->weights && row;
     if (is_made) fill(c, filter, from, row);
     else coefficients_free(c);
     free(row);
@@ -85,8 +83,13 @@ void coefficients_keep(coefficients *c, long at, long count, long start) {
     c->size = count;
     memmove(c->counts, c->counts + at, kept * sizeof *c->counts);
     memmove(c->weights, c->weights + at * c->taps, kept * taps * sizeof *c->weights);
-    memmove(c->halves, c->halves + 2 * at * c->taps, 2 * kept * taps * sizeof *c->halves);
     for (long i = 0; i < count; i++) c->first[i] = c->first[at + i] - (int32_t)start;
+}
+
+bool coefficients_halve(coefficients *c) {
+    c->halves = malloc(sizeof *c->halves * 2 * (size_t)c->size * (size_t)c->taps);
+    for (long at = 0; c->halves && at < c->size; at++) split(c, at);
+    return c->halves;
 }
 
 void coefficients_free(coefficients *c) {

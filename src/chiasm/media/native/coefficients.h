@@ -19,7 +19,7 @@ typedef struct {
     int32_t *first; /* [size] first source pixel */
     int32_t *counts; /* [size] */
     int32_t *weights; /* [size, taps] */
-    int16_t *halves;  /* [size, taps / GROUP, 2, GROUP] weights >> LOW_BITS, then their low bits */
+    int16_t *halves;  /* [size, taps / GROUP, 2, GROUP] weights >> LOW_BITS, then their low bits; NULL without `coefficients_halve` */
 } coefficients;
 
 /* False when there is no memory. `filter` is one of the above. */
@@ -27,6 +27,9 @@ bool coefficients_make(coefficients *c, int filter, long from, long to);
 
 /* Keep those of `count` output pixels from `at` on, for a source that begins at its pixel `start`. */
 void coefficients_keep(coefficients *c, long at, long count, long start);
+
+/* Make the halves. False when there is no memory. */
+bool coefficients_halve(coefficients *c);
 
 /* The source pixels of output pixel `at`: from `first`, before `end`. */
 void coefficients_span(int filter, long from, long to, long at, long *first, long *end);

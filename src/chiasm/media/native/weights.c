@@ -35,19 +35,22 @@ static bool side_make(coefficients *c, const resized_side *side, long count, int
     return true;
 }
 
+static bool fill(weights *w) {
+    const weights_key *key = &w->key;
+    if (!side_make(&w->across, &key->across, key->width, key->filter)) return false;
+    if (!side_make(&w->down, &key->down, key->height, key->filter)) return false;
+    w->has_digits = key->passes->has_digits && have_digits(&w->down);
+    if (!w->across.size || (key->passes->has_digits && blocks_make(&w->blocks, &w->across, key->channels))) return true;
+    return coefficients_halve(&w->across);
+}
+
 static weights *weights_make(const weights_key *key) {
     weights *w = calloc(1, sizeof *w);
     if (!w) return NULL;
     w->key = *key;
-    if (!side_make(&w->across, &key->across, key->width, key->filter) ||
-        !side_make(&w->down, &key->down, key->height, key->filter)) {
-        weights_free(w);
-        return NULL;
-    }
-    if (!key->passes->has_digits) return w;
-    if (w->across.size) blocks_make(&w->blocks, &w->across, key->channels); /* there is another way */
-    w->has_digits = have_digits(&w->down);
-    return w;
+    if (fill(w)) return w;
+    weights_free(w);
+    return NULL;
 }
 
 weights *weights_take(const weights_key *key) {
