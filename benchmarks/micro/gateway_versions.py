@@ -1,7 +1,7 @@
 """CPU time of the gateway for a request, in two versions of the package, round by round in turns.
 
-    git worktree add /tmp/before COMMIT
-    python -m benchmarks.micro.gateway_versions --before /tmp/before/src [--rounds 30] [--out FILE]
+    git worktree add ../before COMMIT
+    python -m benchmarks.micro.gateway_versions --before ../before/src [--rounds 30] [--out FILE]
 
 Two processes of `benchmarks.micro.gateway_request` of this checkout, one with each version, take turns of a few hundred
 requests. The ratio is the median over pairs of neighbouring rounds: what disturbs one mostly disturbs the other, too.
