@@ -262,3 +262,13 @@ def test_of_an_encoder_of_which_nothing_is_known_one_call_at_a_time_is_tried():
     view = fleet("auto", tried, busy, costs=known)
     assert shares(Adaptive().plan(job(1), view)) == {"e": 1}
     assert shares(plan_of(job(1), tried, busy, topology="e-pd")) == {"e": 1}, "there is no other way"
+
+
+def test_of_requests_that_come_at_once_one_tries_an_encoder_of_which_nothing_is_known():
+    async def main():
+        async with serving("auto", {"e0": ("encode",), "w0": ALL}, policy="adaptive") as a_fleet:
+            asked = [ask("which", picture(f"p{index}"), request_id=f"r{index}") for index in range(4)]
+            outcomes = await asyncio.gather(*(outcome_of(a_fleet, one) for one in asked))
+            assert sorted(one.route.path for one in outcomes) == ["agg", "agg", "agg", "e-pd"]
+
+    run(main())

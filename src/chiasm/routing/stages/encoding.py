@@ -43,7 +43,9 @@ class EncodeStage:
         request = EncodeRequest(
             request_id=request_id, items=tuple(items.values()), cache_salt=cache_salt, timeout_s=limit_s
         )
-        return self.flights.start(worker, tuple(items), self._call(worker, items, request), cache_salt)
+        flight = self.flights.start(worker, tuple(items), self._call(worker, items, request), cache_salt)
+        self._count(worker, items, flight)
+        return flight
 
     def renew(self, item: MediaItem, cache_salt: str) -> None:
         """Have an embedding that is in use offered for longer, beside all else, when half its time is over.
@@ -88,10 +90,18 @@ class EncodeStage:
             return
         self._fleet.embeddings.offered(item.identity, handle, member.name, request.cache_salt, start_s)
 
+    def _count(self, worker: str, items: Mapping[str, MediaItem], flight: Flight) -> None:
+        """Have the call seen as work of its worker from now on, by plans that are made before it is on its way, too."""
+        member, costs = self._fleet.find(worker), self._costs.costs()
+        if member is None:
+            return
+        backlog, work_s = member.encoding, sum(costs.encode_s(worker, item.width * item.height) for item in items.values())
+        backlog.begin(work_s)
+        flight.task.add_done_callback(lambda _: backlog.end(work_s))
+
     async def _call(self, worker: str, items: Mapping[str, MediaItem], request: EncodeRequest) -> Delivered:
-        member, costs, start_s = self._fleet.get(worker), self._costs.costs(), self._clock.now_s()
-        work_s = sum(costs.encode_s(member.name, item.width * item.height) for item in items.values())
-        with member.encoding.work(work_s), closing(member.patience(request.timeout_s)) as patience, patience:
+        member, start_s = self._fleet.get(worker), self._clock.now_s()
+        with closing(member.patience(request.timeout_s)) as patience, patience:
             response = await member.worker.encode(request)
         handles = checked_handles(items, response, member.info)
         for identity, handle in handles.items():
