@@ -95,7 +95,8 @@ class EncodeStage:
         member, costs = self._fleet.find(worker), self._costs.costs()
         if member is None:
             return
-        backlog, work_s = member.encoding, sum(costs.encode_s(worker, item.width * item.height) for item in items.values())
+        backlog = member.encoding
+        work_s = sum(costs.encode_s(worker, item.width * item.height) for item in items.values())
         backlog.begin(work_s)
         flight.task.add_done_callback(lambda _: backlog.end(work_s))
 
