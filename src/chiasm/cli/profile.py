@@ -165,7 +165,7 @@ def _print_beside(found: "Profile", console: "Console") -> None:
 def _print_sharing(found: "Profile", console: "Console") -> None:
     sharing = found.calibration.sharing
     if sharing is None:
-        console.print("Not all of the server's processes are seen from here: what they take of its cores is not known.")
+        console.print("What work takes of cores is not known: no server's processes are all seen from here.")
         return
     request_s, step_s = found.calibration.request.fixed_s, found.calibration.step.at(1)
     console.print(
