@@ -1,36 +1,16 @@
 /* Python's side of the decoder, `NativeDecoder`, and the module. Arrays come as addresses; the caller
  * (native_decoder.py) checks their types and sizes, this file what would lead outside of them. The GIL is released while
  * anything is computed. */
-#include "module.h"
+#include "owner.h"
 
-#include <errno.h>
 #include <stdlib.h>
 
 #include "adapter_module.h"
 #include "decoder.h"
 
-typedef struct {
-    PyObject_HEAD
-    decoder *decoder; /* NULL when closed */
-    const kernels *kernels;
-    bool is_busy; /* a call is under way without the GIL */
-} object;
+static void release(void *owned) { decoder_free(owned); }
 
-static decoder *begin(object *self) {
-    if (!self->decoder) PyErr_SetString(PyExc_ValueError, "the decoder is closed");
-    else if (self->is_busy) PyErr_SetString(PyExc_RuntimeError, "the decoder is in use by another thread");
-    else {
-        self->is_busy = true;
-        return self->decoder;
-    }
-    return NULL;
-}
-
-static PyObject *end(object *self, bool has_memory) {
-    self->is_busy = false;
-    if (!has_memory) return PyErr_NoMemory();
-    Py_RETURN_NONE;
-}
+static const ownership how = {"decoder", release};
 
 static const char *problem_of(const decoder_shape *s, int threads) {
     if (s->num_layers < 1 || s->hidden < 1 || s->intermediate < 1 || s->vocab < 1 || s->head_dim < 2)
@@ -54,38 +34,7 @@ static PyObject *object_new(PyTypeObject *type, PyObject *args, PyObject *named)
     if (problem) return PyErr_Format(PyExc_ValueError, "%s", problem);
     const kernels *k = find_kernels(name, s.head_dim);
     if (!k) return PyErr_Format(PyExc_ValueError, "no kernels '%s' for heads of %ld", name, s.head_dim);
-    decoder *d = decoder_new(k, &s, threads);
-    if (!d) return errno == ENOMEM ? PyErr_NoMemory() : PyErr_SetFromErrno(PyExc_OSError);
-    allocfunc allocate = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
-    object *self = (object *)allocate(type, 0);
-    if (!self) {
-        decoder_free(d);
-        return NULL;
-    }
-    self->decoder = d;
-    self->kernels = k;
-    return (PyObject *)self;
-}
-
-static void object_free(PyObject *self) {
-    PyTypeObject *type = Py_TYPE(self);
-    decoder_free(((object *)self)->decoder);
-    freefunc release = (freefunc)PyType_GetSlot(type, Py_tp_free);
-    release(self);
-    Py_DECREF(type);
-}
-
-static PyObject *py_close(PyObject *self, PyObject *nothing) {
-    (void)nothing;
-    object *o = (object *)self;
-    if (!o->decoder) Py_RETURN_NONE;
-    decoder *d = begin(o);
-    if (!d) return NULL;
-    o->decoder = NULL;
-    Py_BEGIN_ALLOW_THREADS
-    decoder_free(d);
-    Py_END_ALLOW_THREADS
-    return end(o, true);
+    return owner_new(type, &how, decoder_new(k, &s, threads), k);
 }
 
 static PyObject *py_set_layer(PyObject *self, PyObject *args) {
@@ -99,40 +48,40 @@ static PyObject *py_set_layer(PyObject *self, PyObject *args) {
         pointer(a[0]), pointer(a[1]), pointer(a[2]), pointer(a[3]), pointer(a[4]),  pointer(a[5]),
         pointer(a[6]), pointer(a[7]), pointer(a[8]), pointer(a[9]), pointer(a[10]), pointer(a[11]),
     };
-    decoder *d = begin((object *)self);
+    decoder *d = owner_begin(self);
     if (!d) return NULL;
     if (number < 0 || number >= decoder_get_shape(d)->num_layers) {
-        end((object *)self, true);
+        owner_end(self, true);
         return PyErr_Format(PyExc_IndexError, "no layer %ld", number);
     }
     bool is_done;
     Py_BEGIN_ALLOW_THREADS
     is_done = decoder_set_layer(d, number, &w);
     Py_END_ALLOW_THREADS
-    return end((object *)self, is_done);
+    return owner_end(self, is_done);
 }
 
 static PyObject *py_set_head(PyObject *self, PyObject *args) {
     address norm, weights;
     if (!PyArg_ParseTuple(args, "KK", &norm, &weights)) return NULL;
-    decoder *d = begin((object *)self);
+    decoder *d = owner_begin(self);
     if (!d) return NULL;
     bool is_done;
     Py_BEGIN_ALLOW_THREADS
     is_done = decoder_set_head(d, pointer(norm), pointer(weights));
     Py_END_ALLOW_THREADS
-    return end((object *)self, is_done);
+    return owner_end(self, is_done);
 }
 
 /* Spans of rows as {adapter, row, count} in a new array; NULL with an exception. */
-static adapted_rows *adapted_of(object *self, PyObject *spans) {
+static adapted_rows *adapted_of(PyObject *self, PyObject *spans) {
     const Py_ssize_t count = PyTuple_Size(spans);
     adapted_rows *adapted = count < 0 ? NULL : calloc(count + 1, sizeof *adapted);
     if (!adapted) return count < 0 ? NULL : (adapted_rows *)PyErr_NoMemory();
     for (Py_ssize_t i = 0; i < count; i++) {
         PyObject *one;
         if (PyArg_ParseTuple(PyTuple_GetItem(spans, i), "Oll", &one, &adapted[i].row, &adapted[i].count) &&
-            (adapted[i].adapter = adapter_of(one, (PyObject *)self)))
+            (adapted[i].adapter = adapter_of(one, self)))
             continue;
         free(adapted);
         return NULL;
@@ -140,19 +89,19 @@ static adapted_rows *adapted_of(object *self, PyObject *spans) {
     return adapted;
 }
 
-static PyObject *run_step(object *self, const decoder_step *s) {
-    decoder *d = begin(self);
+static PyObject *run_step(PyObject *self, const decoder_step *s) {
+    decoder *d = owner_begin(self);
     if (!d) return NULL;
     const char *problem = decoder_check(d, s);
     if (problem) {
-        end(self, true);
+        owner_end(self, true);
         return PyErr_Format(PyExc_ValueError, "The step names %s", problem);
     }
     bool is_done;
     Py_BEGIN_ALLOW_THREADS
     is_done = decoder_run(d, s);
     Py_END_ALLOW_THREADS
-    return end(self, is_done);
+    return owner_end(self, is_done);
 }
 
 static PyObject *py_step(PyObject *self, PyObject *args) {
@@ -172,38 +121,33 @@ static PyObject *py_step(PyObject *self, PyObject *args) {
     s.deep = pointer(deep);
     s.wanted = pointer(wanted);
     s.kept = pointer(kept);
-    adapted_rows *adapted = adapted_of((object *)self, spans); /* the caller keeps the adapters alive */
+    adapted_rows *adapted = adapted_of(self, spans); /* the caller keeps the adapters alive */
     if (!adapted) return NULL;
     s.adapted = adapted;
     s.num_adapted = PyTuple_Size(spans);
-    PyObject *result = run_step((object *)self, &s);
+    PyObject *result = run_step(self, &s);
     free(adapted);
     return result;
 }
 
 static PyObject *py_adapter(PyObject *self, PyObject *nothing) {
     (void)nothing;
-    object *o = (object *)self;
-    if (!o->decoder) return PyErr_Format(PyExc_ValueError, "the decoder is closed");
-    return new_adapter(self, o->kernels, decoder_get_shape(o->decoder));
+    const owner *o = (owner *)self;
+    if (!o->owned) return PyErr_Format(PyExc_ValueError, "the decoder is closed");
+    return new_adapter(self, o->kernels, decoder_get_shape(o->owned));
 }
 
 static PyObject *py_logits(PyObject *self, PyObject *args) {
     address x, out;
     long rows;
     if (!PyArg_ParseTuple(args, "lKK", &rows, &x, &out)) return NULL;
-    decoder *d = begin((object *)self);
+    decoder *d = owner_begin(self);
     if (!d) return NULL;
     bool is_done;
     Py_BEGIN_ALLOW_THREADS
     is_done = decoder_logits(d, pointer(x), rows, pointer(out));
     Py_END_ALLOW_THREADS
-    return end((object *)self, is_done);
-}
-
-static PyObject *get_kernels(PyObject *self, void *nothing) {
-    (void)nothing;
-    return PyUnicode_FromString(((object *)self)->kernels->name);
+    return owner_end(self, is_done);
 }
 
 static PyMethodDef methods[] = {
@@ -215,17 +159,12 @@ static PyMethodDef methods[] = {
      "wanted, num_wanted, kept, spans of rows (adapter, first, count))"},
     {"adapter", py_adapter, METH_NOARGS, "An adapter for this decoder that adds nothing yet."},
     {"logits", py_logits, METH_VARARGS, "logits(rows, x, out)"},
-    {"close", py_close, METH_NOARGS, "Join the threads and give back the memory."},
+    {"close", owner_close, METH_NOARGS, "Join the threads and give back the memory."},
     {NULL, NULL, 0, NULL},
 };
 
-static PyGetSetDef attributes[] = {
-    {"kernels", get_kernels, NULL, "Name of the instruction set in use.", NULL},
-    {NULL, NULL, NULL, NULL, NULL},
-};
-
 static PyType_Slot slots[] = {
-    {Py_tp_new, object_new}, {Py_tp_dealloc, object_free}, {Py_tp_methods, methods}, {Py_tp_getset, attributes},
+    {Py_tp_new, object_new}, {Py_tp_dealloc, owner_free}, {Py_tp_methods, methods}, {Py_tp_getset, owner_attributes},
     {Py_tp_doc, "NativeDecoder(kernels, threads, num_layers, hidden, heads, kv_heads, head_dim, intermediate, vocab, "
                 "is_bf16, eps, scale, alone_products)"},
     {0, NULL},
@@ -233,7 +172,7 @@ static PyType_Slot slots[] = {
 
 static PyType_Spec spec = {
     .name = "chiasm.engines.embedded.decoder._native.NativeDecoder",
-    .basicsize = sizeof(object),
+    .basicsize = sizeof(owner),
     .flags = Py_TPFLAGS_DEFAULT,
     .slots = slots,
 };

@@ -1,33 +1,13 @@
 /* Python's side of the text encoder, as tower_module.c is the vision tower's: `NativeTextEncoder`. */
-#include "module.h"
+#include "owner.h"
 
-#include <errno.h>
 #include <string.h>
 
 #include "text_encoder.h"
 
-typedef struct {
-    PyObject_HEAD
-    text_encoder *encoder; /* NULL when closed */
-    const kernels *kernels;
-    bool is_busy; /* a call is under way without the GIL */
-} object;
+static void release(void *owned) { text_encoder_free(owned); }
 
-static text_encoder *begin(object *self) {
-    if (!self->encoder) PyErr_SetString(PyExc_ValueError, "the encoder is closed");
-    else if (self->is_busy) PyErr_SetString(PyExc_RuntimeError, "the encoder is in use by another thread");
-    else {
-        self->is_busy = true;
-        return self->encoder;
-    }
-    return NULL;
-}
-
-static PyObject *end(object *self, bool has_memory) {
-    self->is_busy = false;
-    if (!has_memory) return PyErr_NoMemory();
-    Py_RETURN_NONE;
-}
+static const ownership how = {"encoder", release};
 
 static bool find_activation(const char *name, epilogue *activation) {
     if (!strcmp(name, "gelu")) *activation = GELU;
@@ -58,47 +38,16 @@ static PyObject *object_new(PyTypeObject *type, PyObject *args, PyObject *named)
     if (problem) return PyErr_Format(PyExc_ValueError, "%s", problem);
     const kernels *k = find_kernels(name, s.head_dim);
     if (!k) return PyErr_Format(PyExc_ValueError, "no kernels '%s' for heads of %ld", name, s.head_dim);
-    text_encoder *t = text_encoder_new(k, &s, threads);
-    if (!t) return errno == ENOMEM ? PyErr_NoMemory() : PyErr_SetFromErrno(PyExc_OSError);
-    allocfunc allocate = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
-    object *self = (object *)allocate(type, 0);
-    if (!self) {
-        text_encoder_free(t);
-        return NULL;
-    }
-    self->encoder = t;
-    self->kernels = k;
-    return (PyObject *)self;
-}
-
-static void object_free(PyObject *self) {
-    PyTypeObject *type = Py_TYPE(self);
-    text_encoder_free(((object *)self)->encoder);
-    freefunc release = (freefunc)PyType_GetSlot(type, Py_tp_free);
-    release(self);
-    Py_DECREF(type);
-}
-
-static PyObject *py_close(PyObject *self, PyObject *nothing) {
-    (void)nothing;
-    object *o = (object *)self;
-    if (!o->encoder) Py_RETURN_NONE;
-    text_encoder *t = begin(o);
-    if (!t) return NULL;
-    o->encoder = NULL;
-    Py_BEGIN_ALLOW_THREADS
-    text_encoder_free(t);
-    Py_END_ALLOW_THREADS
-    return end(o, true);
+    return owner_new(type, &how, text_encoder_new(k, &s, threads), k);
 }
 
 static PyObject *py_set_tables(PyObject *self, PyObject *args) {
     address a[5];
     if (!PyArg_ParseTuple(args, "KKKKK", a, a + 1, a + 2, a + 3, a + 4)) return NULL;
     const text_tables w = {pointer(a[0]), pointer(a[1]), pointer(a[2]), pointer(a[3]), pointer(a[4])};
-    text_encoder *t = begin((object *)self);
+    text_encoder *t = owner_begin(self);
     if (!t) return NULL;
-    return end((object *)self, text_encoder_set_tables(t, &w));
+    return owner_end(self, text_encoder_set_tables(t, &w));
 }
 
 static PyObject *py_set_layer(PyObject *self, PyObject *args) {
@@ -111,17 +60,17 @@ static PyObject *py_set_layer(PyObject *self, PyObject *args) {
         pointer(a[0]), pointer(a[1]), pointer(a[2]), pointer(a[3]), pointer(a[4]),  pointer(a[5]),
         pointer(a[6]), pointer(a[7]), pointer(a[8]), pointer(a[9]), pointer(a[10]), pointer(a[11]),
     };
-    text_encoder *t = begin((object *)self);
+    text_encoder *t = owner_begin(self);
     if (!t) return NULL;
     if (number < 0 || number >= text_encoder_get_shape(t)->num_layers) {
-        end((object *)self, true);
+        owner_end(self, true);
         return PyErr_Format(PyExc_IndexError, "no layer %ld", number);
     }
     bool is_done;
     Py_BEGIN_ALLOW_THREADS
     is_done = text_encoder_set_layer(t, number, &w);
     Py_END_ALLOW_THREADS
-    return end((object *)self, is_done);
+    return owner_end(self, is_done);
 }
 
 static PyObject *py_encode(PyObject *self, PyObject *args) {
@@ -136,23 +85,18 @@ static PyObject *py_encode(PyObject *self, PyObject *args) {
     s.lengths = pointer(lengths);
     s.kept = pointer(kept);
     s.out = pointer(out);
-    text_encoder *t = begin((object *)self);
+    text_encoder *t = owner_begin(self);
     if (!t) return NULL;
     const char *problem = s.num_kept >= 0 && !s.kept ? "no row" : text_encoder_check(t, &s);
     if (problem) {
-        end((object *)self, true);
+        owner_end(self, true);
         return PyErr_Format(PyExc_ValueError, "The texts name %s", problem);
     }
     bool is_done;
     Py_BEGIN_ALLOW_THREADS
     is_done = text_encoder_run(t, &s);
     Py_END_ALLOW_THREADS
-    return end((object *)self, is_done);
-}
-
-static PyObject *get_kernels(PyObject *self, void *nothing) {
-    (void)nothing;
-    return PyUnicode_FromString(((object *)self)->kernels->name);
+    return owner_end(self, is_done);
 }
 
 static PyMethodDef methods[] = {
@@ -161,17 +105,12 @@ static PyMethodDef methods[] = {
      "set_layer(number, qkv, out, up, down, biases of these four, attention_norm, its bias, norm, its bias)"},
     {"encode", py_encode, METH_VARARGS,
      "encode(rows, ids, positions, types, lengths, num_texts, kept, num_kept, out); num_kept -1: all rows"},
-    {"close", py_close, METH_NOARGS, "Join the threads and give back the memory."},
+    {"close", owner_close, METH_NOARGS, "Join the threads and give back the memory."},
     {NULL, NULL, 0, NULL},
 };
 
-static PyGetSetDef attributes[] = {
-    {"kernels", get_kernels, NULL, "Name of the instruction set in use.", NULL},
-    {NULL, NULL, NULL, NULL, NULL},
-};
-
 static PyType_Slot slots[] = {
-    {Py_tp_new, object_new}, {Py_tp_dealloc, object_free}, {Py_tp_methods, methods}, {Py_tp_getset, attributes},
+    {Py_tp_new, object_new}, {Py_tp_dealloc, owner_free}, {Py_tp_methods, methods}, {Py_tp_getset, owner_attributes},
     {Py_tp_doc, "NativeTextEncoder(kernels, threads, num_layers, hidden, heads, head_dim, intermediate, num_words, "
                 "num_positions, num_types, activation, eps, scale, alone_products)"},
     {0, NULL},
@@ -179,7 +118,7 @@ static PyType_Slot slots[] = {
 
 static PyType_Spec spec = {
     .name = "chiasm.engines.embedded.decoder._native.NativeTextEncoder",
-    .basicsize = sizeof(object),
+    .basicsize = sizeof(owner),
     .flags = Py_TPFLAGS_DEFAULT,
     .slots = slots,
 };

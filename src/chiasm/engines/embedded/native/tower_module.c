@@ -1,33 +1,13 @@
 /* Python's side of the vision tower, as module.c is the decoder's: `NativeTower`. */
-#include "module.h"
+#include "owner.h"
 
-#include <errno.h>
 #include <string.h>
 
 #include "tower.h"
 
-typedef struct {
-    PyObject_HEAD
-    tower *tower; /* NULL when closed */
-    const kernels *kernels;
-    bool is_busy; /* a call is under way without the GIL */
-} object;
+static void release(void *owned) { tower_free(owned); }
 
-static tower *begin(object *self) {
-    if (!self->tower) PyErr_SetString(PyExc_ValueError, "the tower is closed");
-    else if (self->is_busy) PyErr_SetString(PyExc_RuntimeError, "the tower is in use by another thread");
-    else {
-        self->is_busy = true;
-        return self->tower;
-    }
-    return NULL;
-}
-
-static PyObject *end(object *self, bool has_memory) {
-    self->is_busy = false;
-    if (!has_memory) return PyErr_NoMemory();
-    Py_RETURN_NONE;
-}
+static const ownership how = {"tower", release};
 
 static bool find_activation(const char *name, epilogue *activation) {
     const char *names[] = {[SWIGLU] = "swiglu", [GELU] = "gelu", [GELU_TANH] = "gelu_tanh", [GELU_SIGMOID] = "gelu_sigmoid"};
@@ -66,50 +46,19 @@ static PyObject *object_new(PyTypeObject *type, PyObject *args, PyObject *named)
     if (problem) return PyErr_Format(PyExc_ValueError, "%s", problem);
     const kernels *k = find_kernels(name, s.head_dim);
     if (!k) return PyErr_Format(PyExc_ValueError, "no kernels '%s' for heads of %ld", name, s.head_dim);
-    tower *t = tower_new(k, &s, threads);
-    if (!t) return errno == ENOMEM ? PyErr_NoMemory() : PyErr_SetFromErrno(PyExc_OSError);
-    allocfunc allocate = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
-    object *self = (object *)allocate(type, 0);
-    if (!self) {
-        tower_free(t);
-        return NULL;
-    }
-    self->tower = t;
-    self->kernels = k;
-    return (PyObject *)self;
-}
-
-static void object_free(PyObject *self) {
-    PyTypeObject *type = Py_TYPE(self);
-    tower_free(((object *)self)->tower);
-    freefunc release = (freefunc)PyType_GetSlot(type, Py_tp_free);
-    release(self);
-    Py_DECREF(type);
-}
-
-static PyObject *py_close(PyObject *self, PyObject *nothing) {
-    (void)nothing;
-    object *o = (object *)self;
-    if (!o->tower) Py_RETURN_NONE;
-    tower *t = begin(o);
-    if (!t) return NULL;
-    o->tower = NULL;
-    Py_BEGIN_ALLOW_THREADS
-    tower_free(t);
-    Py_END_ALLOW_THREADS
-    return end(o, true);
+    return owner_new(type, &how, tower_new(k, &s, threads), k);
 }
 
 static PyObject *py_set_embedding(PyObject *self, PyObject *args) {
     address weights, bias, positions;
     if (!PyArg_ParseTuple(args, "KKK", &weights, &bias, &positions)) return NULL;
-    tower *t = begin((object *)self);
+    tower *t = owner_begin(self);
     if (!t) return NULL;
     bool is_done;
     Py_BEGIN_ALLOW_THREADS
     is_done = tower_set_embedding(t, pointer(weights), pointer(bias), pointer(positions));
     Py_END_ALLOW_THREADS
-    return end((object *)self, is_done);
+    return owner_end(self, is_done);
 }
 
 static PyObject *py_set_layer(PyObject *self, PyObject *args) {
@@ -124,17 +73,17 @@ static PyObject *py_set_layer(PyObject *self, PyObject *args) {
         pointer(a[0]), pointer(a[1]), pointer(a[2]), pointer(a[3]),  pointer(a[4]),  pointer(a[5]), pointer(a[6]),
         pointer(a[7]), pointer(a[8]), pointer(a[9]), pointer(a[10]), pointer(a[11]), is_windowed,
     };
-    tower *t = begin((object *)self);
+    tower *t = owner_begin(self);
     if (!t) return NULL;
     if (number < 0 || number >= tower_get_shape(t)->num_layers) {
-        end((object *)self, true);
+        owner_end(self, true);
         return PyErr_Format(PyExc_IndexError, "no layer %ld", number);
     }
     bool is_done;
     Py_BEGIN_ALLOW_THREADS
     is_done = tower_set_layer(t, number, &w);
     Py_END_ALLOW_THREADS
-    return end((object *)self, is_done);
+    return owner_end(self, is_done);
 }
 
 static PyObject *py_set_merger(PyObject *self, PyObject *args) {
@@ -146,17 +95,17 @@ static PyObject *py_set_merger(PyObject *self, PyObject *args) {
         return NULL;
     const merger_weights w = {pointer(a[0]), pointer(a[1]), pointer(a[2]), pointer(a[3]),
                               pointer(a[4]), pointer(a[5]), after,         is_norm_of_merged};
-    tower *t = begin((object *)self);
+    tower *t = owner_begin(self);
     if (!t) return NULL;
     if (number < 0 || number > tower_get_shape(t)->num_levels) {
-        end((object *)self, true);
+        owner_end(self, true);
         return PyErr_Format(PyExc_IndexError, "no merger %ld", number);
     }
     bool is_done;
     Py_BEGIN_ALLOW_THREADS
     is_done = tower_set_merger(t, number, &w);
     Py_END_ALLOW_THREADS
-    return end((object *)self, is_done);
+    return owner_end(self, is_done);
 }
 
 /* What a pause needs to come back to Python. */
@@ -201,22 +150,17 @@ static PyObject *py_encode(PyObject *self, PyObject *args) {
     s.cosine = pointer(cosine);
     s.sine = pointer(sine);
     s.out = pointer(out);
-    tower *t = begin((object *)self);
+    tower *t = owner_begin(self);
     if (!t) return NULL;
     const char *problem = tower_check(t, &s);
     if (problem) {
-        end((object *)self, true);
+        owner_end(self, true);
         return PyErr_Format(PyExc_ValueError, "The pictures name %s", problem);
     }
     const tower_outcome outcome = run(t, &s, pause, pointer(asked), piece_products);
-    if (outcome != TOWER_ABANDONED) return end((object *)self, outcome == TOWER_DONE);
-    ((object *)self)->is_busy = false; /* with the exception that the pause has set */
+    if (outcome != TOWER_ABANDONED) return owner_end(self, outcome == TOWER_DONE);
+    ((owner *)self)->is_busy = false; /* with the exception that the pause has set */
     return NULL;
-}
-
-static PyObject *get_kernels(PyObject *self, void *nothing) {
-    (void)nothing;
-    return PyUnicode_FromString(((object *)self)->kernels->name);
 }
 
 static PyMethodDef methods[] = {
@@ -228,17 +172,12 @@ static PyMethodDef methods[] = {
     {"encode", py_encode, METH_VARARGS,
      "encode(rows, patches, grids, num_grids, order, windows, num_windows, cos, sin, num_positions, out, "
      "pause=None, is_embedded=False, asked=0, piece_products=0)"},
-    {"close", py_close, METH_NOARGS, "Join the threads and give back the memory."},
+    {"close", owner_close, METH_NOARGS, "Join the threads and give back the memory."},
     {NULL, NULL, 0, NULL},
 };
 
-static PyGetSetDef attributes[] = {
-    {"kernels", get_kernels, NULL, "Name of the instruction set in use.", NULL},
-    {NULL, NULL, NULL, NULL, NULL},
-};
-
 static PyType_Slot slots[] = {
-    {Py_tp_new, object_new}, {Py_tp_dealloc, object_free}, {Py_tp_methods, methods}, {Py_tp_getset, attributes},
+    {Py_tp_new, object_new}, {Py_tp_dealloc, owner_free}, {Py_tp_methods, methods}, {Py_tp_getset, owner_attributes},
     {Py_tp_doc, "NativeTower(kernels, threads, num_layers, hidden, heads, head_dim, intermediate, channels, frames, "
                 "patch_pixels, merge, out_hidden, num_levels, position_side, is_bf16, is_rms, activation, eps, scale, "
                 "alone_products)"},
@@ -247,7 +186,7 @@ static PyType_Slot slots[] = {
 
 static PyType_Spec spec = {
     .name = "chiasm.engines.embedded.decoder._native.NativeTower",
-    .basicsize = sizeof(object),
+    .basicsize = sizeof(owner),
     .flags = Py_TPFLAGS_DEFAULT,
     .slots = slots,
 };
