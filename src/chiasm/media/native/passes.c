@@ -64,7 +64,14 @@ static void split(const uint8_t *pixels, long count, long plane, long room, uint
 void look_up(const uint8_t *bytes, const float *table, long count, long plane, long frames, float *out) {
     for (long number = 0; number < 3 * count; number++, bytes += plane) {
         const float *values = table + number % 3 * 256;
-        for (long i = 0; i < plane; i++) out[i] = values[bytes[i]];
+        long i = 0;
+        for (; i + 4 <= plane; i += 4) { /* compilers leave it to us to do some at once */
+            out[i] = values[bytes[i]];
+            out[i + 1] = values[bytes[i + 1]];
+            out[i + 2] = values[bytes[i + 2]];
+            out[i + 3] = values[bytes[i + 3]];
+        }
+        for (; i < plane; i++) out[i] = values[bytes[i]];
         for (long frame = 1; frame < frames; frame++)
             memcpy(out + frame * plane, out, (size_t)plane * sizeof *out);
         out += frames * plane;
