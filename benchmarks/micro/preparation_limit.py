@@ -1,4 +1,4 @@
-"""Why preparing a picture cannot be within four times of copying what comes out: what else must be done, measured.
+"""What preparing a picture takes beside copying what comes out, and what of it no code could save.
 
     python -m benchmarks.micro.preparation_limit --json FILE
 
