@@ -93,24 +93,19 @@ def simulate(  # noqa: PLR0913 - all of them describe one simulation
         on_ended: Told now and then how many requests have ended.
 
     Raises:
-        InvalidSettingError: The fleet lacks a stage, or what is to change; costs do not tell of one host; or more
-            requests are under way at once than there is memory for.
+        InvalidSettingError: The fleet lacks a stage or what is to change, costs what is asked; or too many are open.
     """
     _check_stages(cluster, traffic)
     env = VirtualTime()
     cores = _cores(env, cluster, calibration)
     workers = _workers(env, cluster, calibration, cores)
     costs = known_costs(calibration, traffic.classes, cluster.workers)
-    settings = RoutingSettings(topology=cluster.topology, policy=policy)
-    if max_candidates is not None:
-        settings = msgspec.structs.replace(settings, max_candidates=max_candidates)
-    ledger, changes = Ledger(env, on_ended), changes or Changes()
+    settings, ledger = _settings(cluster, policy, max_candidates), Ledger(env, on_ended)
+    changes = changes or Changes()
     if num_gateways > 1 and changes != Changes():
         raise InvalidSettingError("Deaths and scaling are simulated with one gateway only")
-    fronts = [
-        Front(env, settings, calibration, workers, costs, ledger, cores, on_span, number)
-        for number in range(num_gateways)
-    ]
+    parts = (env, settings, calibration, workers, costs, ledger, cores, on_span)
+    fronts = [Front(*parts, number) for number in range(num_gateways)]
     if changes.failures is not None:
         begin_failures(env, fronts[0], changes.failures)
     scaler = None if changes.scaling is None else _scaler(env, fronts[0], changes.scaling, cluster, calibration)
@@ -118,6 +113,13 @@ def simulate(  # noqa: PLR0913 - all of them describe one simulation
     with _rare_collections():
         env.pass_until(ledger.over)
     return _outcome(cluster, workers, ledger, scaler)
+
+
+def _settings(cluster: Cluster, policy: Policy, max_candidates: int | None) -> RoutingSettings:
+    settings = RoutingSettings(topology=cluster.topology, policy=policy)
+    if max_candidates is None:
+        return settings
+    return msgspec.structs.replace(settings, max_candidates=max_candidates)
 
 
 @contextmanager
