@@ -74,7 +74,7 @@ def _cut_off(_: Body) -> Body:
 
 
 def faults(store: Path | None) -> dict[str, Fault]:
-    """By name; `store` is the example connector's folder, None with Chiasm's. Those that end an engine last."""
+    """By name; `store` is the example connector's folder, None with Chiasm's."""
     consumer = {name: Fault(consumer=at_consumer(row, store)) for name, row in ROWS.items()}
     encoder = {
         "encoder cuts the call off": Fault(encoder=_cut_off),

@@ -65,9 +65,20 @@ class Gateway:
 
     def logprobs(self, parts, **fields):
         """Token and log probability of each of the answer's tokens."""
-        status, body = self.chat(parts, logprobs=True, **fields)
-        assert status == 200, body
-        return [(one["token"], one["logprob"]) for one in body["choices"][0]["logprobs"]["content"]]
+        return _logprobs(self.chat(parts, logprobs=True, **fields))
+
+    def logprobs_of(self, process, parts):
+        """The same of a server that was started here, asked without this gateway."""
+        crew = self.backend._crew
+        connection = connection_to(self.backend.supervisor._processes[process].address, 300)
+        body = {"model": crew.model.name, "messages": ask(*parts), "temperature": 0, "max_tokens": 24, "logprobs": True}
+        headers = {"content-type": "application/json", "authorization": f"Bearer {crew._token}"}
+        try:
+            connection.request("POST", "/v1/chat/completions", json.dumps(body), headers)
+            response = connection.getresponse()
+            return _logprobs((response.status, json.load(response)))
+        finally:
+            connection.close()
 
     def receipt(self, parts, **fields):
         """The receipt of a question's answer."""
@@ -93,6 +104,12 @@ def gateway(*overrides):
     settings = resolve(environment={}, overrides=given).settings
     with background_server(settings, lambda what, share: None) as server:
         yield Gateway(server)
+
+
+def _logprobs(answer):
+    status, body = answer
+    assert status == 200, body
+    return [(one["token"], one["logprob"]) for one in body["choices"][0]["logprobs"]["content"]]
 
 
 def assert_same(found, expected):

@@ -35,6 +35,11 @@ def test_tokens_and_logprobs_are_those_of_the_embedded_engine_cold_and_warm(over
         assert_same(over_vllm.logprobs(PROMPTS[name]), expected)
 
 
+@pytest.mark.parametrize("name", PROMPTS)
+def test_vllm_asked_without_chiasm_says_the_same(over_vllm, embedded, name):
+    assert_same(over_vllm.logprobs_of("worker-0", PROMPTS[name]), embedded.logprobs(PROMPTS[name]))
+
+
 def test_a_stream_has_the_same_text_and_ends_with_counts_and_a_receipt(over_vllm, embedded):
     _, whole = embedded.chat((RED, BLUE, QUESTION))
     *events, last = over_vllm.stream(
