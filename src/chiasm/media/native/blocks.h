@@ -5,9 +5,9 @@
 
 #include "coefficients.h"
 
-#define QUAD 4   /* taps of one step, and rows whose samples lie next to each other */
-#define DIGITS 3 /* of a weight */
-#define LANES 16 /* sums of a block */
+#define QUAD 4    /* taps of one step, and rows whose samples lie next to each other */
+#define DIGITS 3  /* of a weight */
+#define LANES 16  /* sums of a block */
 #define WINDOW 64 /* source bytes that a step chooses from, or twice as many */
 
 typedef struct {
