@@ -244,6 +244,13 @@ class RoutingSettings(Section, frozen=True, kw_only=True):
         Literal["round_robin", "least_work", "content", "adaptive"],
         Meta(description="How a worker is chosen; adaptive predicts finish times from measured stage costs."),
     ] = "adaptive"
+    crowding: Annotated[
+        Annotated[float, Meta(ge=0, le=1)] | None,
+        Meta(
+            description="How far workers take cores from each other, which adaptive heeds. 0: each has its own; 1: "
+            "while one computes, another waits; none: as threads and cores of those started here say, otherwise 0.",
+        ),
+    ] = None
     max_candidates: Annotated[
         int, Meta(ge=2, description="Workers of a kind looked at for one request; of more, so many at random.")
     ] = 12
@@ -253,13 +260,6 @@ class RoutingSettings(Section, frozen=True, kw_only=True):
     ] = "metadata"
     overlap: Annotated[
         Literal["auto", "always", "never"],
-    crowding: Annotated[
-        Annotated[float, Meta(ge=0, le=1)] | None,
-        Meta(
-            description="How far workers take cores from each other, which adaptive heeds. 0: each has its own; 1: "
-            "while one computes, another waits; none: as threads and cores of those started here say, otherwise 0.",
-        ),
-    ] = None
         Meta(description="Whether prompts are computed while later pictures are encoded; auto: where that should pay."),
     ] = "auto"
     max_encode_attempts: Annotated[

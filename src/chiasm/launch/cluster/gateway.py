@@ -35,8 +35,8 @@ class RosterCrew(EmbeddedCrew):
     def __init__(self, settings: Settings) -> None:
         super().__init__(settings)
         self.specs = ()
-        self.shares_host = False
         self.crowding = 0.0
+        self.shares_host = False
 
 
 def crew_of(settings: Settings) -> Crew:
