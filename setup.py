@@ -6,7 +6,6 @@ from setuptools import Extension, setup
 
 ENGINE = Path("src/chiasm/engines/embedded/native")
 MEDIA = Path("src/chiasm/media/native")
-JPEG = Path("src/chiasm/media/picture/native")
 FLAGS = [
     "-std=gnu11",
     "-O3",
@@ -35,6 +34,5 @@ setup(
         extension("chiasm.engines.embedded.decoder._native", ENGINE, FLAGS),
         # weights of a resize must round as Pillow's do
         extension("chiasm.media.kernels._native", MEDIA, ["-std=gnu11", "-O3", "-ffp-contract=off"]),
-        extension("chiasm.media.picture._jpeg", JPEG, ["-std=gnu11", "-O3"]),
     ],
 )

@@ -32,14 +32,6 @@ def pictures() -> list[bytes]:
     return [*found, *(animation(kind) for kind in ("gif", "webp", "apng"))]
 
 
-def everyday_jpegs() -> list[bytes]:
-    """Every way of sampling chroma, with and without restart markers, grey, and codes of their own."""
-    exif = exif_block(6)[6:]
-    ways = [{"subsampling": way, "restart_marker_blocks": blocks} for way in (0, 1, 2) for blocks in (0, 2)]
-    found = [encode(noise(50, 37), "jpeg", **way) for way in ways]
-    return [*found, encode(noise(50, 37).convert("L"), "jpeg", optimize=True, exif=exif), encode(gradient(), "jpeg")]
-
-
 def _seldom() -> list[bytes]:
     """Forms with code of their own: profiles and texts in PNG, transparent colours, old and unusual headers."""
     said = PngInfo()
@@ -73,8 +65,6 @@ def seeds(target: str) -> list[bytes]:
     if target == "audio":
         short = tone(seconds=0.2)
         return [wav(short), wav([short, short], num_bytes=3), *(sound(kind, short) for kind in ("flac", "mp3", "ogg"))]
-    if target == "jpeg":
-        return everyday_jpegs()
     found = pictures()
     return [data for data in found if data.startswith(b"\x89PNG")] if target == "png" else found
 

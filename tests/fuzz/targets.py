@@ -4,7 +4,6 @@ import io
 from collections.abc import Callable
 
 import numpy as np
-import simplejpeg  # type: ignore[import-untyped]
 from PIL import Image
 
 from chiasm.errors import MediaError
@@ -12,10 +11,8 @@ from chiasm.media.audio.decode import decode_audio
 from chiasm.media.audio.header import read_audio_header
 from chiasm.media.data_url import data_url_label, decode_data_url
 from chiasm.media.fetch.policy import UrlPolicy
-from chiasm.media.kernels.base import Part
 from chiasm.media.picture.decode import decode_pixels
 from chiasm.media.picture.header import peek_header, read_header
-from chiasm.media.picture.jpeg_pixels import decode_jpeg_part
 from chiasm.media.picture.png_pixels import plain_png
 from chiasm.media.picture.sniff import MIN_SNIFF_BYTES
 from chiasm.media.video.frames import sample_video
@@ -72,24 +69,6 @@ def png(data: bytes) -> None:
             assert np.array_equal(pixels, np.asarray(image.convert("RGB")))
 
 
-def jpeg(data: bytes) -> None:
-    """What our way through JPEG takes, libjpeg-turbo takes with the same pixels; of a part, those of the part."""
-    try:
-        stated = read_header(data)
-    except MediaError:
-        return
-    if stated.format != "jpeg" or stated.width * stated.height > LIMITS.max_item_pixels:
-        return
-    size = width, height = stated.stored_width, stated.stored_height
-    part = Part(width // 3, height // 4, width - width // 3, height - height // 4)
-    pixels, some = np.empty((height, width, 3), np.uint8), np.empty((part.height, part.width, 3), np.uint8)
-    is_taken = decode_jpeg_part(data, size, Part(0, 0, *size), pixels)
-    assert is_taken == decode_jpeg_part(data, size, part, some)
-    if is_taken:
-        assert np.array_equal(pixels, simplejpeg.decode_jpeg(data, "RGB"))
-        assert np.array_equal(some, pixels[part.top :, part.left :])
-
-
 def data_url(data: bytes) -> None:
     """Data URLs: a payload within the limit, or a coded refusal that does not quote it."""
     url = data.decode("latin-1")
@@ -144,7 +123,6 @@ TARGETS: dict[str, Callable[[bytes], None]] = {
     "header": header,
     "decode": decode,
     "png": png,
-    "jpeg": jpeg,
     "data_url": data_url,
     "url": url,
     "video": video,

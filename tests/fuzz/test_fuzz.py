@@ -9,16 +9,7 @@ from hypothesis import strategies as st
 from tests.fuzz.corpus import mutated, seeds
 from tests.fuzz.targets import TARGETS
 
-NUM_INPUTS = {
-    "header": 600,
-    "decode": 200,
-    "png": 300,
-    "jpeg": 600,
-    "data_url": 1500,
-    "url": 1500,
-    "video": 40,
-    "audio": 150,
-}
+NUM_INPUTS = {"header": 600, "decode": 200, "png": 300, "data_url": 1500, "url": 1500, "video": 40, "audio": 150}
 
 
 @pytest.mark.parametrize("target", TARGETS)

@@ -16,11 +16,7 @@ from chiasm.media.kernels.registry import kernels
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 ROOT = Path(__file__).parents[2]
-NATIVE = {
-    "chiasm/media/kernels/_native.abi3.so",
-    "chiasm/media/picture/_jpeg.abi3.so",
-    "chiasm/engines/embedded/decoder/_native.abi3.so",
-}
+NATIVE = {"chiasm/media/kernels/_native.abi3.so", "chiasm/engines/embedded/decoder/_native.abi3.so"}
 BUILD = "import sys; from setuptools import build_meta; build_meta.build_{what}(sys.argv[1])"
 LIMIT_S = 500
 

@@ -6,9 +6,9 @@ import time
 import msgspec
 import numpy as np
 
+from chiasm.media.picture.decode import decode_announced
 from chiasm.media.picture.header import read_header
 from chiasm.media.prepare.base import ImagePreparer, PreparedImage
-from chiasm.media.prepare.medium import Announced, prepare_medium
 from chiasm.media.prepare.reduced import ReducedPreparer
 from chiasm.settings import MediaSettings
 
@@ -60,7 +60,8 @@ def _prepared(
     data: bytes, size: tuple[int, int], preparer: ImagePreparer, settings: MediaSettings
 ) -> tuple[PreparedImage, float]:
     started = time.thread_time()
-    prepared = prepare_medium(data, Announced(*size), preparer, settings).prepared
+    pixels = decode_announced(data, size, preparer.least_size(*size), settings)
+    prepared = preparer.prepare(pixels, size)
     return prepared, time.thread_time() - started
 
 

@@ -16,8 +16,7 @@ from tests.numeric.pooling.models import build_clip, build_image_ranker
 from tests.numeric.pooling.pictures import picture, png
 from tests.numeric.pooling.served import served
 
-SIZE = (900, 900)
-"""A square, of which nothing is cropped: of what is, the part that is seen is decoded exactly."""
+SIZE = (900, 600)
 
 
 @pytest.fixture(scope="module")

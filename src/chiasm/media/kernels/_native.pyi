@@ -18,10 +18,8 @@ def resize_part(
     source: Any,
     width: int,
     height: int,
-    across: tuple[int, int, int, int],
-    down: tuple[int, int, int, int],
-    out_width: int,
-    out_height: int,
+    size: tuple[int, int],
+    wanted: tuple[int, int, int, int],
     filter: int,  # noqa: A002
     target: Any,
     passes: str,

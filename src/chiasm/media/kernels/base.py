@@ -1,6 +1,5 @@
 """What the loops over pixels promise. Two implementations give the same bits."""
 
-import math
 from typing import ClassVar, NamedTuple, Protocol
 
 import numpy as np
@@ -27,32 +26,6 @@ def shape_of_patches(size: tuple[int, int], patch: int) -> tuple[int, int, int]:
     return size[0] // patch * (size[1] // patch), 3, patch**2
 
 
-_SUPPORT = {1: 3, 2: 1, 3: 2}
-"""Of LANCZOS, BILINEAR, BICUBIC: how far they look, in pixels of the smaller picture."""
-
-
-def part_before_resize(whole: tuple[int, int], size: tuple[int, int], wanted: Part, resample: int) -> Part:
-    """The part of a picture of (width, height) `whole` that `wanted` depends on after a resize to `size`.
-
-    A pixel or two more on each side, so that nobody has to round as Pillow does.
-    """
-    left, width = _span(whole[0], size[0], wanted.left, wanted.width, resample)
-    top, height = _span(whole[1], size[1], wanted.top, wanted.height, resample)
-    return Part(left, top, width, height)
-
-
-def _span(whole: int, size: int, first: int, length: int, resample: int) -> tuple[int, int]:
-    if whole == size:
-        return first, length
-    if resample not in _SUPPORT:
-        return 0, whole
-    scale = whole / size
-    reach = _SUPPORT[resample] * max(scale, 1.0) + 2
-    begin = max(0, math.floor((first + 0.5) * scale - reach))
-    end = min(whole, math.ceil((first + length - 0.5) * scale + reach))
-    return begin, end - begin
-
-
 class Kernels(Protocol):
     """Thread-safe; the interpreter's lock is released while they work."""
 
@@ -62,14 +35,8 @@ class Kernels(Protocol):
         """Resize to (width, height) as Pillow does; `resample` in its numbers. May return the same array."""
         ...
 
-    def resize_part(
-        self, pixels: Pixels, part: Part, whole: tuple[int, int], size: tuple[int, int], wanted: Part, resample: int
-    ) -> Pixels:
-        """As `resize` of a picture of which only a part is there: what is `wanted` of the result, to the bit.
-
-        `part` is where `pixels` lie in a picture of (width, height) `whole`. It must hold all that `wanted` depends on,
-        see `part_before_resize`.
-        """
+    def resize_part(self, pixels: Pixels, size: tuple[int, int], wanted: Part, resample: int) -> Pixels:
+        """What is `wanted` of what `resize` gives, which must hold it; no more is computed."""
         ...
 
     def patches(

@@ -30,18 +30,13 @@ class NativeKernels(PlainKernels):
         _native.resize(pixels, width, height, 3, *size, resample, out, 0, 1, self._passes)
         return out
 
-    def resize_part(
-        self, pixels: Pixels, part: Part, whole: tuple[int, int], size: tuple[int, int], wanted: Part, resample: int
-    ) -> Pixels:
+    def resize_part(self, pixels: Pixels, size: tuple[int, int], wanted: Part, resample: int) -> Pixels:
         """See `Kernels`."""
-        if resample not in _FILTERS or whole == size:
-            return super().resize_part(pixels, part, whole, size, wanted, resample)
+        height, width = pixels.shape[:2]
+        if resample not in _FILTERS or width == size[0] or height == size[1]:
+            return super().resize_part(pixels, size, wanted, resample)
         out = np.empty((wanted.height, wanted.width, 3), np.uint8)
-        across = whole[0], size[0], part.left, wanted.left
-        down = whole[1], size[1], part.top, wanted.top
-        _native.resize_part(
-            pixels, part.width, part.height, across, down, wanted.width, wanted.height, resample, out, self._passes
-        )
+        _native.resize_part(pixels, width, height, size, wanted, resample, out, self._passes)
         return out
 
     def patches(

@@ -31,13 +31,9 @@ class PlainKernels:
             return pixels
         return np.asarray(Image.fromarray(pixels).resize(size, resample=Image.Resampling(resample)))
 
-    def resize_part(
-        self, pixels: Pixels, part: Part, whole: tuple[int, int], size: tuple[int, int], wanted: Part, resample: int
-    ) -> Pixels:
+    def resize_part(self, pixels: Pixels, size: tuple[int, int], wanted: Part, resample: int) -> Pixels:
         """See `Kernels`."""
-        filled = np.zeros((whole[1], whole[0], 3), np.uint8)
-        filled[part.top : part.top + part.height, part.left : part.left + part.width] = pixels
-        resized = self.resize(filled, size, resample)
+        resized = self.resize(pixels, size, resample)
         return resized[wanted.top : wanted.top + wanted.height, wanted.left : wanted.left + wanted.width]
 
     def patches(

@@ -35,21 +35,14 @@ static void split(coefficients *c, long at) {
     }
 }
 
-void coefficients_span(int filter, long from, long to, long at, long *first, long *end) {
-    const double scale = (double)from / (double)to, support = support_of(filter) * (scale < 1 ? 1 : scale);
-    const double center = (at + 0.5) * scale;
-    *first = (long)(center - support + 0.5);
-    *end = (long)(center + support + 0.5);
-    if (*first < 0) *first = 0;
-    if (*end > from) *end = from;
-}
-
 static void fill(coefficients *c, int filter, long from, double *row) {
-    const double scale = (double)from / (double)c->size, narrow = 1 / (scale < 1 ? 1 : scale);
+    const double scale = (double)from / (double)c->size, wide = scale < 1 ? 1 : scale;
+    const double support = support_of(filter) * wide, narrow = 1 / wide;
     for (long at = 0; at < c->size; at++) {
         const double center = (at + 0.5) * scale;
-        long first, end;
-        coefficients_span(filter, from, c->size, at, &first, &end);
+        long first = (long)(center - support + 0.5), end = (long)(center + support + 0.5);
+        if (first < 0) first = 0;
+        if (end > from) end = from;
         double sum = 0;
         for (long tap = 0; tap < end - first; tap++) {
             row[tap] = weight_of(filter, (tap + first - center + 0.5) * narrow);
@@ -78,12 +71,12 @@ bool coefficients_make(coefficients *c, int filter, long from, long to) {
     return is_made;
 }
 
-void coefficients_keep(coefficients *c, long at, long count, long start) {
+void coefficients_keep(coefficients *c, long at, long count) {
     const size_t kept = (size_t)count, taps = (size_t)c->taps;
     c->size = count;
     memmove(c->counts, c->counts + at, kept * sizeof *c->counts);
     memmove(c->weights, c->weights + at * c->taps, kept * taps * sizeof *c->weights);
-    for (long i = 0; i < count; i++) c->first[i] = c->first[at + i] - (int32_t)start;
+    memmove(c->first, c->first + at, kept * sizeof *c->first);
 }
 
 bool coefficients_halve(coefficients *c) {

@@ -25,14 +25,12 @@ typedef struct {
 /* False when there is no memory. `filter` is one of the above. */
 bool coefficients_make(coefficients *c, int filter, long from, long to);
 
-/* Keep those of `count` output pixels from `at` on, for a source that begins at its pixel `start`. */
-void coefficients_keep(coefficients *c, long at, long count, long start);
+/* Keep those of `count` output pixels from `at` on. */
+void coefficients_keep(coefficients *c, long at, long count);
 
 /* Make the halves. False when there is no memory. */
 bool coefficients_halve(coefficients *c);
 
-/* The source pixels of output pixel `at`: from `first`, before `end`. */
-void coefficients_span(int filter, long from, long to, long at, long *first, long *end);
 void coefficients_free(coefficients *c);
 
 #endif

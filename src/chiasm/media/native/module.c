@@ -72,15 +72,10 @@ static PyObject *py_resize(PyObject *module, PyObject *args) {
     return done(&source, &target, problem, has_memory);
 }
 
-static bool fits(const resized_side *side, long length, long wanted, int filter) {
-    if (!is_side(side->length) || !is_side(side->size) || !is_side(wanted) || side->start < 0 || side->first < 0)
-        return false;
-    if (length > side->length - side->start || wanted > side->size - side->first) return false;
-    if (side->length == side->size) return side->start == side->first && length == wanted;
-    long first, end, unused;
-    coefficients_span(filter, side->length, side->size, side->first, &first, &unused);
-    coefficients_span(filter, side->length, side->size, side->first + wanted - 1, &unused, &end);
-    return first >= side->start && end <= side->start + length;
+/* A side that keeps its length has no weights, and is wanted whole. */
+static bool fits(const resized_side *side, long wanted) {
+    if (!is_side(side->size) || !is_side(wanted) || side->first < 0 || wanted > side->size - side->first) return false;
+    return side->length != side->size || wanted == side->size;
 }
 
 static PyObject *py_resize_part(PyObject *module, PyObject *args) {
@@ -88,21 +83,21 @@ static PyObject *py_resize_part(PyObject *module, PyObject *args) {
     Py_buffer source, target;
     picture from = {.channels = 3};
     resized_side across, down;
-    long width, height;
+    long width, height; /* that are wanted */
     int filter;
     const char *name;
     if (!PyArg_ParseTuple(
-            args, "y*ll(llll)(llll)lliw*s", &source, &from.width, &from.height, &across.length, &across.size,
-            &across.start, &across.first, &down.length, &down.size, &down.start, &down.first, &width, &height, &filter,
-            &target, &name))
+            args, "y*ll(ll)(llll)iw*s", &source, &from.width, &from.height, &across.size, &down.size, &across.first,
+            &down.first, &width, &height, &filter, &target, &name))
         return NULL;
     from.pixels = source.buf;
+    across.length = from.width;
+    down.length = from.height;
     const char *problem = problem_of(&from, &source, width, height);
     const passes *p = passes_named(name);
     if (!problem && !p) problem = "no such passes";
     if (!problem && (filter < LANCZOS || filter > BICUBIC)) problem = "no such filter";
-    if (!problem && (!fits(&across, from.width, width, filter) || !fits(&down, from.height, height, filter)))
-        problem = "what is wanted depends on more than the part";
+    if (!problem && (!fits(&across, width) || !fits(&down, height))) problem = "what is wanted lies outside";
     if (!problem && target.len != width * height * 3) problem = "the target does not fit";
     bool has_memory = true;
     if (!problem) {
@@ -193,8 +188,7 @@ static PyMethodDef methods[] = {
     {"resize", py_resize, METH_VARARGS,
      "resize(source, width, height, channels, out_width, out_height, filter, target, patch, merge, passes)"},
     {"resize_part", py_resize_part, METH_VARARGS,
-     "resize_part(source, width, height, (whole_width, size_width, left, first_column), "
-     "(whole_height, size_height, top, first_row), out_width, out_height, filter, target, passes)"},
+     "resize_part(source, width, height, (out_width, out_height), (left, top, width, height), filter, target, passes)"},
     {"look_up", py_look_up, METH_VARARGS, "look_up(source, table, count, plane, frames, target, passes)"},
     {"turn", py_turn, METH_VARARGS, "turn(source, width, height, channels, orientation, target)"},
     {"unfilter", py_unfilter, METH_VARARGS, "unfilter(source, width, height, channels, target)"},

@@ -167,6 +167,6 @@ bool resize_part(
 }
 
 bool resize(const picture *from, long width, long height, int filter, const passes *p, row_sink sink, void *layout) {
-    const resized_side across = {from->width, width, 0, 0}, down = {from->height, height, 0, 0};
+    const resized_side across = {from->width, width, 0}, down = {from->height, height, 0};
     return resize_part(from, &across, &down, width, height, filter, p, sink, layout);
 }

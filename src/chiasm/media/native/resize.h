@@ -17,7 +17,7 @@ typedef void (*row_sink)(void *layout, long y, const uint8_t *row);
  * behind them would leave the picture. Returns how many. */
 int take_rows(const picture *from, uint8_t *padded, long y, const uint8_t **rows);
 
-/* What is wanted, `width` x `height`, of the resize of a picture of which `from` is a part. */
+/* What is wanted, `width` x `height`, of what `resize` makes. */
 bool resize_part(
     const picture *from, const resized_side *across, const resized_side *down, long width, long height, int filter,
     const passes *p, row_sink sink, void *layout);

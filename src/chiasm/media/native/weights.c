@@ -9,8 +9,7 @@
 static _Atomic(weights *) kept[KEPT]; /* the last one given back first */
 
 static bool are_sides_alike(const resized_side *one, const resized_side *other) {
-    return one->length == other->length && one->size == other->size && one->start == other->start &&
-           one->first == other->first;
+    return one->length == other->length && one->size == other->size && one->first == other->first;
 }
 
 static bool are_alike(const weights_key *one, const weights_key *other) {
@@ -31,7 +30,7 @@ static void weights_free(weights *w) {
 static bool side_make(coefficients *c, const resized_side *side, long count, int filter) {
     if (side->size == side->length) return true;
     if (!coefficients_make(c, filter, side->length, side->size)) return false;
-    if (side->size != count || side->start) coefficients_keep(c, side->first, count, side->start);
+    if (side->size != count) coefficients_keep(c, side->first, count);
     return true;
 }
 

@@ -4,11 +4,9 @@
 
 #include "passes.h"
 
-/* Along one side of a picture of which a part is there: all of its pixels, and of all that a resize would make of them; where
- * the part begins, and what is wanted. What is wanted must depend on nothing else, see `coefficients_span`. */
+/* Along one side: the picture's pixels, what a resize makes of them, and where what is wanted of that begins. */
 typedef struct {
-    long length, size;
-    long start, first;
+    long length, size, first;
 } resized_side;
 
 /* Everything that decides them. */

@@ -5,13 +5,12 @@ import simplejpeg  # type: ignore[import-untyped]
 from PIL import Image
 
 from chiasm.errors import MediaDecodeError, MediaTooLargeError
-from chiasm.media.kernels.base import Part, Pixels
+from chiasm.media.kernels.base import Pixels
 from chiasm.media.kernels.registry import kernels
 from chiasm.media.picture.codecs import codec_border, open_picture
 from chiasm.media.picture.colour import to_rgb
 from chiasm.media.picture.header import Header, read_header
 from chiasm.media.picture.jpeg import num_scans, without_exif
-from chiasm.media.picture.jpeg_pixels import decode_jpeg_part
 from chiasm.media.picture.limits import check_header
 from chiasm.media.picture.png import bit_depth
 from chiasm.media.picture.png_pixels import plain_png
@@ -30,26 +29,17 @@ def decode_picture(data: bytes, settings: MediaSettings) -> Image.Image:
 
 
 def decode_announced(
-    data: bytes,
-    size: Size,
-    least_size: Size | None,
-    settings: MediaSettings,
-    room: Room | None = None,
-    part: Part | None = None,
+    data: bytes, size: Size, least_size: Size | None, settings: MediaSettings, room: Room | None = None
 ) -> Pixels:
     """As `decode_pixels`, of a picture that is known to be of this upright size."""
     header = read_header(data)
     if (header.width, header.height) != size:
         raise MediaDecodeError(f"The picture is {(header.width, header.height)}, but was announced as {size}")
-    return decode_pixels(data, settings, least_size, room, part)
+    return decode_pixels(data, settings, least_size, room)
 
 
 def decode_pixels(
-    data: bytes,
-    settings: MediaSettings,
-    least_size: Size | None = None,
-    room: Room | None = None,
-    part: Part | None = None,
+    data: bytes, settings: MediaSettings, least_size: Size | None = None, room: Room | None = None
 ) -> Pixels:
     """Return the picture as RGB, rotated as its EXIF data asks, its first frame if it is animated.
 
@@ -59,10 +49,8 @@ def decode_pixels(
     Args:
         data: The encoded picture.
         settings: Limits and the background.
-        least_size: The (width, height) of the upright picture that suffices; JPEG may come smaller than it is then,
-            unless the part can be had.
+        least_size: The (width, height) of the upright picture that suffices; JPEG may come smaller than it is then.
         room: Memory that the pixels may lie in; they are good until it is used again.
-        part: The part of the upright picture that suffices; what comes back is of its size, or the whole picture.
 
     Raises:
         UnsupportedMediaError: Not a picture of a supported format.
@@ -72,54 +60,26 @@ def decode_pixels(
     header = read_header(data)
     check_header(header, settings)
     with codec_border(header.format):
-        pixels = _decode_quickly(data, header, least_size, room, part)
+        pixels = _decode_quickly(data, header, least_size, room)
         if pixels is None:
             pixels = np.asarray(_decode_with_pillow(data, header, settings.background))
         if header.format != "tiff":  # Pillow itself turns TIFF pictures
             pixels = kernels().turn(pixels, header.orientation)
-    if least_size is None and pixels.shape[:2] not in ((header.height, header.width), _shape_of(part)):
+    if least_size is None and pixels.shape[:2] != (header.height, header.width):
         raise MediaDecodeError(f"The {header.format} data has another size than its header states")
     return pixels
 
 
-def _shape_of(part: Part | None) -> tuple[int, int] | None:
-    return None if part is None else (part.height, part.width)
-
-
-def _decode_quickly(
-    data: bytes, header: Header, least_size: Size | None, room: Room | None, part: Part | None
-) -> Pixels | None:
+def _decode_quickly(data: bytes, header: Header, least_size: Size | None, room: Room | None) -> Pixels | None:
     """Decode what needs no Pillow; None leaves other kinds, and the verdict on broken data, to it."""
     if header.format == "jpeg":
-        is_exact = least_size is None or part is not None  # reducing a whole picture is quicker than all of its pixels
-        pixels = _everyday_jpeg(data, header, room, part) if is_exact else None
-        return _plain_jpeg(data, header, least_size, room) if pixels is None else pixels
+        return _plain_jpeg(data, header, least_size, room)
     if header.format != "png":
         return None
     pixels = plain_png(data)
     if pixels is None:
         require_rows(data)
     return pixels
-
-
-def _everyday_jpeg(data: bytes, header: Header, room: Room | None, part: Part | None) -> Pixels | None:
-    """The part, or all, of a picture as it is stored; None leaves it to those who decode every JPEG."""
-    size = header.stored_width, header.stored_height
-    stored = Part(0, 0, *size) if part is None else stored_part(part, header)
-    found = np.empty((stored.height, stored.width, 3), np.uint8) if room is None else room.pixels(*stored[2:])
-    return found if decode_jpeg_part(data, size, stored, found) else None
-
-
-def stored_part(part: Part, header: Header) -> Part:
-    """Where a part of the upright picture lies in the picture as it is stored."""
-    orientation = header.orientation
-    if orientation >= 5:
-        part = Part(part.top, part.left, part.height, part.width)
-    if orientation in (2, 3, 7, 8):
-        part = part._replace(left=header.stored_width - part.left - part.width)
-    if orientation in (3, 4, 6, 7):
-        part = part._replace(top=header.stored_height - part.top - part.height)
-    return part
 
 
 def _plain_jpeg(data: bytes, header: Header, least_size: Size | None, room: Room | None) -> Pixels | None:

@@ -2,14 +2,14 @@
 
 import math
 from collections.abc import Iterable
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from chiasm.media.kernels.base import Part, Pixels
+from chiasm.media.kernels.base import Pixels
 from chiasm.media.kernels.registry import kernels
 from chiasm.media.video.packed import Frames
 from chiasm.media.video.sampling import SamplingRule
@@ -100,19 +100,6 @@ class ImagePreparer(Protocol):
 
         `size` is the original (width, height) of one that was decoded at a smaller size.
         """
-        ...
-
-
-@runtime_checkable
-class CroppingPreparer(Protocol):
-    """A preparer of which only a part of most pictures is seen: the rest need not be decoded."""
-
-    def part(self, width: int, height: int) -> Part | None:
-        """The part of a picture of this size that the result depends on; None for all of it."""
-        ...
-
-    def prepare_part(self, pixels: Pixels, size: tuple[int, int]) -> PreparedImage:
-        """As `prepare` of the whole picture, of (width, height) `size`; `pixels` are the part of it."""
         ...
 
 

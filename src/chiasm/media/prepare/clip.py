@@ -8,7 +8,7 @@ import numpy as np
 from PIL import Image
 
 from chiasm.errors import UnsupportedModelError
-from chiasm.media.kernels.base import Part, Pixels, part_before_resize
+from chiasm.media.kernels.base import Part, Pixels
 from chiasm.media.kernels.registry import kernels
 from chiasm.media.prepare.base import ImagePlan, PreparedImage
 from chiasm.media.prepare.output import new_output
@@ -86,14 +86,6 @@ class ClipPreparer:
     def least_size(self, width: int, height: int) -> None:
         """See `ImagePreparer`."""
 
-    def part(self, width: int, height: int) -> Part | None:
-        """See `CroppingPreparer`."""
-        scaled = self._scaled(width, height)
-        if self._background is not None or scaled == (self._side, self._side):
-            return None
-        found = part_before_resize((width, height), scaled, self._middle_of(scaled), self._resample)
-        return None if found == (0, 0, width, height) else found
-
     def plan(self, width: int, height: int) -> ImagePlan:
         """See `ImagePreparer`."""
         require_aspect_ratio(width, height)
@@ -114,21 +106,7 @@ class ClipPreparer:
             pixels = filled((side, side), self._background, pixels)
         scaled = self._scaled(*(size_of(pixels) if size is None or self._background is not None else size))
         if scaled != plan.resized:
-            left, top, width, height = self._middle_of(scaled)
-            pixels = kernels().resize(pixels, scaled, self._resample)[top : top + height, left : left + width]
-        return self._laid_out(pixels, plan)
-
-    def prepare_part(self, pixels: Pixels, size: tuple[int, int]) -> PreparedImage:
-        """See `CroppingPreparer`."""
-        part, scaled = self.part(*size), self._scaled(*size)
-        assert part is not None, "of pictures without a part all is there"
-        wanted = self._middle_of(scaled)
-        return self._laid_out(
-            kernels().resize_part(pixels, part, size, scaled, wanted, self._resample), self.plan(*size)
-        )
-
-    def _laid_out(self, pixels: Pixels, plan: ImagePlan) -> PreparedImage:
-        """Resized to the plan's size, unless they have it already."""
+            pixels = kernels().resize_part(pixels, scaled, self._middle_of(scaled), self._resample)
         values = new_output((1, 3, self._side, self._side))
         squares(np.ascontiguousarray(pixels), plan.resized, self._resample, values)
         return PreparedImage(plan, {"pixel_values": values[0], "table": self._table})

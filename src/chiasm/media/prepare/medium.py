@@ -11,7 +11,7 @@ from chiasm.errors import MediaDecodeError
 from chiasm.media.kernels.base import Pixels
 from chiasm.media.picture.decode import decode_announced
 from chiasm.media.picture.room import Room
-from chiasm.media.prepare.base import CroppingPreparer, ImagePreparer, PreparedImage
+from chiasm.media.prepare.base import ImagePreparer, PreparedImage
 from chiasm.media.prepare.items import video_preparer
 from chiasm.media.video.frames import Frame, decoded_frames
 from chiasm.media.video.header import read_video_header
@@ -48,14 +48,10 @@ def prepare_medium(data: bytes, announced: Announced, preparer: ImagePreparer, s
         return _video(data, announced, announced.video, preparer, settings)
     started = time.perf_counter()
     size = announced.width, announced.height
-    part = preparer.part(*size) if isinstance(preparer, CroppingPreparer) else None
-    pixels = decode_announced(data, size, preparer.least_size(*size), settings, _threads_room(), part)
+    pixels = decode_announced(data, size, preparer.least_size(*size), settings, _threads_room())
     decoded = time.perf_counter()
-    if isinstance(preparer, CroppingPreparer) and part is not None and pixels.shape[:2] == (part.height, part.width):
-        prepared = preparer.prepare_part(pixels, size)
-    else:
-        prepared = preparer.prepare(pixels, size)
-    return Timed(_outside(_threads_room(), prepared), started, decoded, time.perf_counter())
+    prepared = _outside(_threads_room(), preparer.prepare(pixels, size))
+    return Timed(prepared, started, decoded, time.perf_counter())
 
 
 def _threads_room() -> Room:

@@ -3,16 +3,14 @@
 libjpeg-turbo leaves out the finest waves of each block, in eighths of the size. What remains is at least twice as wide
 and high as the model needs, so that the resize after it still averages. Pixels differ slightly from the exact ones:
 `chiasm media parity` says by how much on your pictures.
-
-Where a model sees only a part of a picture, and a decoder makes no more than that, the exact way is as fast, and taken.
 """
 
 import hashlib
 
 from PIL import Image
 
-from chiasm.media.kernels.base import Part, Pixels
-from chiasm.media.prepare.base import CroppingPreparer, ImagePlan, ImagePreparer, PreparedImage, VideoPreparer
+from chiasm.media.kernels.base import Pixels
+from chiasm.media.prepare.base import ImagePlan, ImagePreparer, PreparedImage, VideoPreparer
 
 _OVERSAMPLING = 2
 Size = tuple[int, int]
@@ -47,12 +45,3 @@ class ReducedPreparer:
     def prepare(self, picture: Image.Image | Pixels, size: Size | None = None) -> PreparedImage:
         """See `ImagePreparer`."""
         return self._exact.prepare(picture, size)
-
-    def part(self, width: int, height: int) -> Part | None:
-        """See `CroppingPreparer`; None also of a preparer that does not crop."""
-        return self._exact.part(width, height) if isinstance(self._exact, CroppingPreparer) else None
-
-    def prepare_part(self, pixels: Pixels, size: Size) -> PreparedImage:
-        """See `CroppingPreparer`."""
-        assert isinstance(self._exact, CroppingPreparer), "only such a preparer has parts"
-        return self._exact.prepare_part(pixels, size)
