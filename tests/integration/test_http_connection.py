@@ -2,6 +2,8 @@
 
 import asyncio
 import http.client
+import socket
+import threading
 from contextlib import asynccontextmanager, closing, suppress
 from types import SimpleNamespace
 
@@ -228,6 +230,45 @@ async def test_the_client_is_told_to_continue_only_when_somebody_reads(size):
         status, headers, _ = await read_response(reader)
         assert (status, headers["connection"]) == (413, "close")
         assert await asyncio.wait_for(reader.read(), PATIENCE_S) == b""
+
+
+def told_nothing(port, has_answered):
+    """What a client learns that waits to be told to continue, but not for ever: curl sends after a second."""
+    with socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_S) as client:
+        client.sendall(b"POST / HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: 20000000\r\n\r\n")
+        assert has_answered.wait(PATIENCE_S)
+        client.sendall(bytes(20_000_000))
+        return b"".join(iter(lambda: client.recv(2**16), b""))
+
+
+async def test_a_body_that_comes_untold_just_when_it_is_refused_does_not_cost_the_client_its_answer():
+    has_answered = threading.Event()
+
+    async def app(scope, receive, send):
+        await refuse(scope, receive, send)
+        has_answered.set()
+
+    async with served(app) as (made, _, _):
+        learned = await asyncio.to_thread(told_nothing, made.port, has_answered)
+    assert learned.startswith(b"HTTP/1.1 429 ")
+    assert learned.endswith(b"connection: close\r\n\r\nno")
+
+
+async def test_who_asks_for_a_body_after_its_answer_is_not_in_the_way_of_the_next_request():
+    asked = []
+
+    async def app(scope, receive, send):
+        await refuse(scope, receive, send)
+        asked.append(await receive())
+
+    async with served(app) as (_, reader, writer):
+        message = post(b"x" * 200_000)
+        writer.write(message[:100_000])
+        assert (await read_response(reader))[0] == 429
+        await until(lambda: asked)
+        writer.write(message[100_000:] + post(b"next"))
+        assert (await read_response(reader))[0] == 429
+    assert asked[0] == {"type": "http.disconnect"}
 
 
 async def test_head_and_no_content_have_no_body():

@@ -47,7 +47,14 @@ class Refusals:
         self._title_of = title_of
         self._clock = clock
         self._tallies: dict[str, _Tally] = {}
+        self._ends: set[asyncio.Future[None]] = set()  # of what is waited for
         self.num_waiting = 0
+
+    def hurry(self) -> None:
+        """Give all answers at once from now on, those that wait, too: the server ends, and they would be lost."""
+        self._delay_s = 0.0
+        for end in self._ends:
+            _come(end)
 
     async def answer(self, endpoint: str, tenant: str, error: Refusal, request_id: str, send: Send) -> None:
         """Answer one request, which counts as received and ended."""
@@ -73,7 +80,7 @@ class Refusals:
         tally.num_waiting += 1
         self.num_waiting += 1
         try:
-            await asyncio.sleep(delay_s)
+            await _sleep(delay_s, self._ends)
         finally:
             tally.num_waiting -= 1
             self.num_waiting -= 1
@@ -90,6 +97,24 @@ class Refusals:
             log_refusals(self._title_of(tally.tenant), tally.codes)
             tally.codes = {}
             asyncio.get_running_loop().call_later(_LINE_INTERVAL_S, self._tell, tally)
+
+
+async def _sleep(seconds: float, ends: set[asyncio.Future[None]]) -> None:
+    """Wait so long, or until what is among `ends` meanwhile has come."""
+    loop = asyncio.get_running_loop()
+    end = loop.create_future()
+    timer = loop.call_later(seconds, _come, end)
+    ends.add(end)
+    try:
+        await end
+    finally:
+        timer.cancel()
+        ends.discard(end)
+
+
+def _come(end: asyncio.Future[None]) -> None:
+    if not end.done():
+        end.set_result(None)
 
 
 class _Tally:

@@ -152,8 +152,9 @@ class Gateway:
         self.admission.close()
 
     def abort(self) -> None:
-        """End all open requests now, each with `ShuttingDownError`."""
+        """End all open requests now, each with `ShuttingDownError`, and give the refusals that wait."""
         self.interruptions.abort()
+        self.refusals.hurry()
 
     async def cover(self, scope: Scope) -> None:
         """Before `open`: ask other gateways for what the request's tenant may use, where this one has none left."""

@@ -3,7 +3,6 @@
 import asyncio
 import logging
 from collections import Counter
-from types import SimpleNamespace
 
 import pytest
 
@@ -76,11 +75,9 @@ class Door:
         self.statuses = Counter()
         metrics = GatewayMetrics(dict, dict, dict)
         self.refusals = Refusals(metrics, delay_s, title_of=str.upper, clock=lambda: self.now_s)
-        monkeypatch.setattr(
-            refusals, "asyncio", SimpleNamespace(sleep=self._sleep, get_running_loop=asyncio.get_running_loop)
-        )
+        monkeypatch.setattr(refusals, "_sleep", self._sleep)
 
-    async def _sleep(self, seconds):
+    async def _sleep(self, seconds, _ends):
         self.slept_s.append(seconds)
         await self.is_open.wait()
 
@@ -138,6 +135,27 @@ async def test_what_waits_is_bounded(monkeypatch):
         task.cancel()
     await asyncio.gather(*waiting, return_exceptions=True)
     assert door.refusals.num_waiting == 0
+
+
+async def test_a_server_that_ends_gives_the_answers_that_wait():
+    server = Server(1, refusal_delay_s=10.0)
+    server.gateway.refusals._clock = lambda: 0.0  # no further answers are given at once, however long this takes
+    assert (await server.chat()).status == 200
+    for _ in range(PROMPT):
+        await server.chat()
+    waiting = [asyncio.create_task(server.chat()) for _ in range(3)]
+    await until(lambda: server.gateway.refusals.num_waiting == 3)
+    server.gateway.drain()
+    server.gateway.abort()
+    answers = await asyncio.wait_for(asyncio.gather(*waiting), 5)
+    assert [one.status for one in answers] == [429] * 3
+    assert (await asyncio.wait_for(server.chat(), 5)).status == 429
+
+
+async def test_a_delay_ends_by_itself():
+    ends = set()
+    await asyncio.wait_for(refusals._sleep(0.01, ends), 5)
+    assert not ends
 
 
 async def test_lines_are_sums(monkeypatch, caplog):

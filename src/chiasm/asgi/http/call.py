@@ -75,7 +75,7 @@ class Call:
         if self._expects_continue and not self._is_started:
             connection.transport.write(_CONTINUE)
         self._expects_continue = False
-        if not self._is_delivered and not self._is_complete:
+        if not (self._is_delivered or self._is_complete or self.has_ended):
             self._want_body()
         while not (self._is_disconnected or self.has_ended or self._has_message()):
             self._waiter = connection.loop.create_future()
@@ -113,11 +113,6 @@ class Call:
     def is_started(self) -> bool:
         """Whether the response's head has left."""
         return self._is_started
-
-    @property
-    def awaits_continue(self) -> bool:
-        """Whether the client was not told to send the body, and may not."""
-        return self._expects_continue and not self._is_complete
 
     @property
     def num_missing(self) -> int:
@@ -193,7 +188,8 @@ class Call:
             self._waiter.set_result(None)
 
     def _head(self, status: int, headers: list[tuple[bytes, bytes]]) -> bytes:
-        if self.awaits_continue or self.num_missing > MAX_DISCARDED_BYTES:
+        was_not_told = self._expects_continue and not self._is_complete  # whether the body comes nobody knows
+        if was_not_told or self.num_missing > MAX_DISCARDED_BYTES:
             self.keeps_alive = False
         named = dict(headers)
         self._num_left, self._is_chunked = int(named.get(b"content-length", -1)), False

@@ -192,9 +192,10 @@ class Connection(asyncio.BufferedProtocol):
     def ended(self, call: Call) -> None:
         """A response is complete. What is left of its request's body is read and forgotten, also before closing.
 
-        A connection that is closed with unread bytes is reset, and the client may lose the answer.
+        A connection that is closed with unread bytes is reset, and the client may lose the answer. A client that waits
+        to be told to continue may stop waiting at this very moment, so that its body is read, too.
         """
-        if call is self._incoming and not call.awaits_continue:
+        if call is self._incoming:
             self._discard(call)
         else:
             self._leave(call)
