@@ -189,7 +189,8 @@ class LLM:
         account.dispatched()
         async with aclosing(self._worker.generate(request)) as events:
             async for event in events:
-                account.first_token()
+                if plan.is_stream:  # else all of it comes at its end
+                    account.first_token()
                 yield event
 
     def _next_id(self) -> str:

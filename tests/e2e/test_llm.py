@@ -77,6 +77,15 @@ def test_a_result_has_counts_a_receipt_and_every_choice(llm):
     assert receipt.num_items == 1
 
 
+@pytest.mark.parametrize("is_stream", [False, True])
+def test_the_first_token_comes_before_the_last(llm, is_stream):
+    options = {"max_tokens": 32, "min_tokens": 32, "ignore_eos": True, "temperature": 0}
+    receipt = llm.chat(asking("Tell me a story."), stream=is_stream, **options).receipt
+    assert receipt.num_output_tokens == 32
+    assert receipt.decode_s > receipt.ttft_s / 32, "31 steps take longer than a part of the prompt"
+    assert receipt.ttft_s + receipt.decode_s == pytest.approx(receipt.e2e_s)
+
+
 def test_batches_keep_their_order_and_equal_single_calls(llm):
     colors = ["red", "green", "blue", "black"]
     conversations = [asking("What color is the square?", square(color)) for color in colors]

@@ -262,6 +262,7 @@ async def test_an_engine_without_a_server_can_be_profiled():
     assert set(runs.points) >= {"prefill", "media", "encode"}
     assert runs.overheads_s == pytest.approx([0.005] * len(runs.overheads_s))
     assert all(one["min_tokens"] == one["max_tokens"] and one["ignore_eos"] for one in engine.asked)
+    assert all(one["stream"] for one in engine.asked), "steps beside pictures are what comes after the first token"
 
 
 async def test_the_file_says_how_sure_its_numbers_are(tmp_path):

@@ -31,7 +31,7 @@ class EngineAsking:
         self._engine = engine
 
     async def ask(self, text: str, *, num_output_tokens: int, picture: bytes | None = None) -> Answered:
-        """Ask, and wait for the answer's end. Raises `ChiasmError`."""
+        """Ask for a stream, as clients do, and wait for its end. Raises `ChiasmError`."""
         parts: list[dict[str, Any]] = [] if picture is None else [{"type": "image", "image": picture}]
         started_s = time.perf_counter()
         told = await self._engine.achat(
@@ -40,6 +40,7 @@ class EngineAsking:
             min_tokens=num_output_tokens,
             ignore_eos=True,
             temperature=0,
+            stream=True,
         )
         e2e_s = time.perf_counter() - started_s
         first_s = told.receipt.ttft_s
