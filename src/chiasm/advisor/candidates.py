@@ -29,7 +29,7 @@ def candidates(
         return [aggregated(num_devices)]
     tier = tier or Tier()
     ways = [_pairs(num_devices, tier), _triples(num_devices, tier)]
-    if costs.interference is not None and tier.kv_share >= LEAST_KV_SHARE:
+    if costs.knows_encoders_beside and tier.kv_share >= LEAST_KV_SHARE:
         ways.insert(0, _colocations(num_devices, costs.kv_tokens, tier.kv_share))
     best = [_best(list(way), classes, costs) for way in ways]
     return [aggregated(num_devices), adaptive(num_devices), *(one for one in best if one is not None)]

@@ -31,7 +31,7 @@ def reasons(
     yield from _range(question, costs)
     yield from _fit(question, costs, unsplit)
     yield from _load(question, capacities[unsplit.cluster.name], unsplit)
-    if costs.interference is None and question.tier.kv_share >= LEAST_KV_SHARE:
+    if not costs.knows_encoders_beside and question.tier.kv_share >= LEAST_KV_SHARE:
         yield "Encoders beside an engine on its own device were not looked at: how they slow it down is not measured."
     if choice is not unsplit:
         yield from _feel(choice, unsplit)

@@ -10,6 +10,7 @@ from chiasm.cli.files import check_folders
 from chiasm.cli.options import Json
 from chiasm.cli.printing import print_json, steps_bar
 from chiasm.cli.process import restart_for_arithmetic
+from chiasm.errors import InvalidSettingError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -57,7 +58,7 @@ def profile(  # noqa: PLR0913 - one parameter is one option
     limits = {"max_running": max_running, "media_threads": media_threads, "kv_tokens": kv_tokens}
     if Path(server).is_dir():
         restart_for_arithmetic()
-        found = asyncio.run(_profiled_engine(Path(server), repeats, limits))
+        found = _profiled_engine(Path(server), repeats, limits)
     else:
         found = asyncio.run(_profiled(server, api_key, repeats, limits))
     save_calibration(found.calibration, out)
@@ -74,14 +75,18 @@ async def _profiled(server: str, api_key: str | None, repeats: int, limits: dict
     from chiasm.bench.server import ServerView
     from chiasm.bench.target import parse_target
 
+    if server.startswith((".", "/", "~")):
+        raise InvalidSettingError(
+            f"There is no model directory '{server}'", hint="Name one, or a running server's URL: http://host:port"
+        )
     target = parse_target(server, api_key)
     async with ServerView(target) as view:
         runs = await _run(Asking(view), repeats, processes_of(target))
     return _profile(runs, "chiasm profile", repeats, limits)
 
 
-async def _profiled_engine(model: Path, repeats: int, limits: dict[str, int]) -> "Profile":
-    """Likewise, of an engine in this process."""
+def _profiled_engine(model: Path, repeats: int, limits: dict[str, int]) -> "Profile":
+    """Likewise, of an engine in this process, which is loaded where Ctrl+C ends it at once."""
     from chiasm import LLM
     from chiasm.advisor.profile.engine import EngineAsking
     from chiasm.settings import resolve
@@ -92,7 +97,7 @@ async def _profiled_engine(model: Path, repeats: int, limits: dict[str, int]) ->
         "media.decode_threads": limits["media_threads"],
     }
     with LLM(settings=resolve(values=values).settings) as engine:
-        runs = await _run(EngineAsking(engine), repeats, None)
+        runs = asyncio.run(_run(EngineAsking(engine), repeats, None))
     return _profile(runs, "chiasm profile of an engine", repeats, limits)
 
 

@@ -46,6 +46,10 @@ class Interference(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     encode_by_engine: Share = 0.0
 
 
+_BESIDE = ("resident", "step_by_encode", "prefill_by_encoder", "encode_by_engine")
+"""Those of encoders apart."""
+
+
 class Sharing(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What work takes of the cores of a host on which all processes are: workers, gateway and client.
 
@@ -154,6 +158,17 @@ class Calibration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     evidence: dict[str, Evidence] = {}
     timeout_s: Annotated[float, Meta(gt=0, le=1e9)] = 120.0
 
+    @property
+    def knows_encoders_beside(self) -> bool:
+        """Whether it says how an engine and encoders on its device slow each other down.
+
+        A profile of a server without encoders apart has nothing of it; a file without evidence is taken at its word.
+        """
+        known = self.interference
+        return known is not None and (
+            not self.evidence or any(name in self.evidence or getattr(known, name) for name in _BESIDE)
+        )
+
     def prefill_s(self, num_tokens: int, num_prompts: int = 1) -> float:
         """Seconds for prompts of so many tokens in all, computed without anything beside them."""
         per_prompt = num_tokens / max(num_prompts, 1)
@@ -206,5 +221,8 @@ def load_calibration(path: Path) -> Calibration:
 
 
 def save_calibration(calibration: Calibration, path: Path) -> None:
-    """Write a calibration file, for people too."""
-    path.write_bytes(msgspec.json.format(msgspec.json.encode(calibration)) + b"\n")
+    """Write a calibration file, for people too. Raises `InvalidSettingError`."""
+    try:
+        path.write_bytes(msgspec.json.format(msgspec.json.encode(calibration)) + b"\n")
+    except OSError as error:
+        raise InvalidSettingError(f"'{path}' cannot be written: {error.strerror}") from error

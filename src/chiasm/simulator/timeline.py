@@ -4,6 +4,8 @@ from pathlib import Path
 
 import msgspec
 
+from chiasm.errors import InvalidSettingError
+
 _MICROSECONDS = 1e6
 
 
@@ -28,9 +30,16 @@ class Timeline:
         self._events.append(begin)
 
     def save(self, path: Path) -> None:
-        """Write the file; one process for each worker, one line in it for each request."""
+        """Write the file; one process for each worker, one line in it for each request.
+
+        Raises:
+            InvalidSettingError: It cannot be written.
+        """
         names: list[dict[str, object]] = [
             {"name": "process_name", "ph": "M", "pid": process, "args": {"name": worker}}
             for worker, process in self._workers.items()
         ]
-        path.write_bytes(msgspec.json.encode({"displayTimeUnit": "ms", "traceEvents": [*names, *self._events]}))
+        try:
+            path.write_bytes(msgspec.json.encode({"displayTimeUnit": "ms", "traceEvents": [*names, *self._events]}))
+        except OSError as error:
+            raise InvalidSettingError(f"'{path}' cannot be written: {error.strerror}") from error

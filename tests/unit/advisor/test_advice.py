@@ -107,6 +107,23 @@ def test_encoders_beside_engines_are_candidates_only_where_interference_was_meas
     assert any("colocated" in one.name for one in candidates(4, classes, measured))
 
 
+@pytest.mark.parametrize(
+    ("seen", "interference", "is_looked_at"),
+    [
+        ((), Interference(), True),
+        (("media_by_engine",), Interference(media_by_engine=0.2), False),
+        (("media_by_engine",), Interference(media_by_engine=0.2, resident=0.1), True),
+        (("prefill_by_encoder",), Interference(), True),
+    ],
+)
+def test_a_profile_that_saw_no_encoders_apart_does_not_make_them_free_beside_engines(seen, interference, is_looked_at):
+    evidence = dict.fromkeys(seen, Evidence(num_points=3, interval=(0.0, 0.1)))
+    costs = msgspec.structs.replace(HEAVY_ENCODE, interference=interference, evidence=evidence)
+    found = advise(question(0.5), costs)
+    assert any("colocated" in one.cluster.name for one in found.trials) == is_looked_at
+    assert any("how they slow it down is not measured" in reason for reason in found.reasons) != is_looked_at
+
+
 def test_divisions_use_all_devices_and_stay_few():
     classes = question(1.0).traffic.classes
     for num_devices in (2, 3, 7, 1000):

@@ -5,12 +5,14 @@ import re
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 from chiasm.cli.app import app
 from chiasm.errors import InvalidSettingError
+from chiasm.simulator.calibration import load_calibration, save_calibration
 
 COSTS = {
     "prefill": {"fixed_s": 0.004, "per_unit_s": 1e-4},
@@ -169,3 +171,16 @@ def test_a_long_simulation_says_how_far_it_is_and_ends_cleanly_on_an_interruptio
     assert process.returncode != 0
     assert printed == ""
     assert "Traceback" not in rest
+
+
+def test_files_that_cannot_be_written_after_all_are_said_in_a_line(costs):
+    with pytest.raises(InvalidSettingError, match="'/dev/full' cannot be written: No space left"):
+        run("simulate", "--calibration", costs, "--fleet", "agg:1", "--timeline", "/dev/full", *FEW)
+    with pytest.raises(InvalidSettingError, match="'/dev/full' cannot be written: No space left"):
+        save_calibration(load_calibration(Path(costs)), Path("/dev/full"))
+
+
+@pytest.mark.parametrize("name", ["./no-model", "/no/model"])
+def test_a_model_that_is_not_there_is_no_servers_address(name, tmp_path):
+    with pytest.raises(InvalidSettingError, match=f"no model directory '{name}'"):
+        run("profile", name, "--out", str(tmp_path / "costs.json"))
