@@ -47,8 +47,9 @@ class Ledger:
         num_deaths: Workers that died.
     """
 
-    def __init__(self, env: simpy.Environment, on_ended: OnEnded = lambda _: None) -> None:
+    def __init__(self, env: simpy.Environment, fleet: str, on_ended: OnEnded = lambda _: None) -> None:
         self._env = env
+        self._fleet = fleet
         self._on_ended = on_ended
         self._num_open = self._num_ended = 0
         self._have_all_come = False
@@ -64,7 +65,7 @@ class Ledger:
         if self._num_open > MAX_OPEN and not self.over.triggered:
             error = InvalidSettingError(
                 f"{MAX_OPEN:,} requests are under way at once after {self._env.now:,.0f} simulated seconds, and "
-                f"{self._num_ended:,} have ended: the fleet does not keep up",
+                f"{self._num_ended:,} have ended: {self._fleet} does not keep up",
                 hint="Simulate a larger fleet, a lower rate, or fewer requests.",
             )
             self.over.fail(error)  # raised here it would be a failure of who sends requests

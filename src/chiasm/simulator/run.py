@@ -100,7 +100,7 @@ def simulate(  # noqa: PLR0913 - all of them describe one simulation
     cores = _cores(env, cluster, calibration)
     workers = _workers(env, cluster, calibration, cores)
     costs = known_costs(calibration, traffic.classes, cluster.workers)
-    settings, ledger = _settings(cluster, policy, max_candidates), Ledger(env, on_ended)
+    settings, ledger = _settings(cluster, policy, max_candidates), Ledger(env, cluster.name, on_ended)
     changes = changes or Changes()
     if num_gateways > 1 and changes != Changes():
         raise InvalidSettingError("Deaths and scaling are simulated with one gateway only")

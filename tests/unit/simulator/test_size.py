@@ -91,7 +91,7 @@ def test_fleets_are_bounded_by_all_their_workers():
 
 def test_a_fleet_that_falls_behind_without_end_is_given_up(monkeypatch):
     monkeypatch.setattr(front, "MAX_OPEN", 50)
-    with pytest.raises(InvalidSettingError, match="50 requests are under way at once") as caught:
+    with pytest.raises(InvalidSettingError, match=r"50 requests are under way at once.*: agg x1 does not") as caught:
         simulate(aggregated(1), traffic(1_000, rate_per_s=1e5), COSTS)
     assert "lower rate" in caught.value.hint
 
