@@ -73,7 +73,7 @@ class Supervisor:
                 await process.ended()
         except TimeoutError:
             logger.warning("Worker %s did not end in time and is killed", name)
-            process.kill()
+            await asyncio.to_thread(process.kill)  # a server of vLLM gets some seconds to tidy up
 
     def stop(self) -> None:
         """Ask all to end, and end those that do not; blocks."""
