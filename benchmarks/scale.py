@@ -127,8 +127,8 @@ def _kept(path: Path | None, num_workers: int, num_requests: int) -> dict[str, A
     if path is None or not path.exists():
         return {}
     found: dict[str, Any] = json.loads(path.read_bytes())
-    same = (found["workers"], found["requests"]) == (num_workers, num_requests)
-    return found if same and found["machine"]["commit"] == describe()["commit"] else {}
+    same, commit = (found["workers"], found["requests"]) == (num_workers, num_requests), describe()["commit"]
+    return found if same and found["machine"]["commit"] == commit and not commit.endswith("-dirty") else {}
 
 
 def main(arguments: list[str]) -> None:
