@@ -51,10 +51,15 @@ class Refusals:
         self.num_waiting = 0
 
     def hurry(self) -> None:
-        """Give all answers at once from now on, those that wait, too: the server ends, and they would be lost."""
+        """Give all answers at once from now on, and write what was not written: the server ends, which loses both.
+
+        Harmless when called again.
+        """
         self._delay_s = 0.0
         for end in self._ends:
             _come(end)
+        for tally in self._tallies.values():
+            self._write(tally)
 
     async def answer(self, endpoint: str, tenant: str, error: Refusal, request_id: str, send: Send) -> None:
         """Answer one request, which counts as received and ended."""
@@ -94,9 +99,13 @@ class Refusals:
         """Write what was not written yet, the first at once, and look again after a while as long as there is some."""
         tally.has_line_coming = bool(tally.codes)
         if tally.codes:
+            self._write(tally)
+            asyncio.get_running_loop().call_later(_LINE_INTERVAL_S, self._tell, tally)
+
+    def _write(self, tally: "_Tally") -> None:
+        if tally.codes:
             log_refusals(self._title_of(tally.tenant), tally.codes)
             tally.codes = {}
-            asyncio.get_running_loop().call_later(_LINE_INTERVAL_S, self._tell, tally)
 
 
 async def _sleep(seconds: float, ends: set[asyncio.Future[None]]) -> None:

@@ -181,6 +181,19 @@ async def test_lines_are_sums(monkeypatch, caplog):
     assert caplog.records[-1].chiasm_fields == {"tenant": "LOUD", "refused": {"overloaded": 1}}
 
 
+async def test_a_server_that_ends_writes_what_was_not_written(monkeypatch, caplog):
+    monkeypatch.setattr(logging.getLogger("chiasm"), "propagate", True)
+    door = Door(monkeypatch)
+    with caplog.at_level("INFO", logger="chiasm"):
+        await door.ask(5)
+        door.refusals.hurry()
+        door.refusals.hurry()
+    assert [one.getMessage() for one in caplog.records] == [
+        "refused tenant=LOUD rate_limited=1",
+        "refused tenant=LOUD rate_limited=4",
+    ]
+
+
 @pytest.mark.parametrize(("tenant", "title"), [(tenant_of("b"), "api_keys[1]"), ("acme", "acme")])
 async def test_the_log_has_no_hash_of_a_key(tenant, title):
     app = create_app(FakeWorker(), FakeIngest(), GatewaySettings(api_keys=("a", "b")))
