@@ -249,7 +249,8 @@ class TestPauses:
         model = reference(name).vision
         assert torch.equal(encode(tower, images(name)), encode(make(kind, model), images(name)))
         num_patches = sum(len(image.pixel_values()) for image in images(name))
-        assert len(pauses) >= model.config.depth * (1 + num_patches // 48)  # attention, and 48 rows at a time
+        num_pieces = -(-num_patches // (48 * threads))
+        assert len(pauses) >= model.config.depth * (1 + num_pieces)  # attention, and 48 rows a thread at a time
 
     def test_a_piece_is_as_large_as_is_said(self, monkeypatch):
         found = []
@@ -260,6 +261,15 @@ class TestPauses:
             encode(tower, images("qwen3"))
             found.append(len(pauses))
         assert found[0] > found[1] > found[2] > found[3]
+
+    def test_a_piece_has_something_for_each_thread(self):
+        found = []
+        for threads in (1, 2, 3):
+            pauses = []
+            tower, _ = pausing("qwen3", lambda seen=pauses: seen.append(1), threads=threads, alone_products=0)
+            encode(tower, images("qwen3"))
+            found.append(len(pauses))
+        assert found[0] > found[1] > found[2]
 
     def test_there_are_none_unless_asked_for_and_none_after_that(self):
         pauses = []

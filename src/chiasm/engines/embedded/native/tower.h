@@ -66,8 +66,8 @@ bool tower_set_merger(tower *t, long number, const merger_weights *w);
 const char *tower_check(const tower *t, const tower_step *s);
 
 /* Called between two pieces of a step, on the caller's thread, while `asked`, which other threads may set, is not 0; false
- * abandons the step. It must not use the same tower. A piece has so many multiplications for each thread, or is one unit
- * of what threads share out: some 48 rows between two layers' attention. */
+ * abandons the step. It must not use the same tower. A piece has so many multiplications for each thread, or one unit for
+ * each of what threads share out: 48 rows between two layers' attention. */
 typedef struct {
     bool (*call)(void *context);
     void *context;

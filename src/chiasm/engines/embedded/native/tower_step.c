@@ -31,14 +31,14 @@ typedef struct {
     long unit;
 } position;
 
-/* The piece that begins here, of so many multiplications if they are left; moves on. */
-static piece next_piece(position *at, double products) {
+/* The piece that begins here, of so many multiplications if they are left, with as much for each thread; moves on. */
+static piece next_piece(position *at, double products, long threads) {
     piece p = {.from = at->unit};
     while (at->stage < at->end && p.count < (long)(sizeof p.stages / sizeof *p.stages) && (!p.count || products > 0)) {
         const stage *s = at->stage;
         const double most = s->products > 0 ? products / s->products : INFINITY;
-        const long rest = s->units - at->unit;
-        const long units = most < rest ? smaller(divide_up((long)most + 1, s->least) * s->least, rest) : rest;
+        const long rest = s->units - at->unit, all = s->least * threads;
+        const long units = most < rest ? smaller(divide_up((long)most + 1, all) * all, rest) : rest;
         at->unit += units;
         products -= units * s->products;
         p.stages[p.count] = *s;
@@ -159,9 +159,10 @@ tower_outcome tower_run(tower *t, const tower_step *s, const tower_pause *pause)
     const stage *stages = t->stages.data;
     position at = {stages, stages + tower_fill_stages(&j, t->stages.data), 0};
     const bool is_alone = products(t, s) < shape->alone_products;
-    const double most = pause ? pause->piece_products * (is_alone ? 1 : team_threads(t->team)) : INFINITY;
+    const long threads = is_alone ? 1 : team_threads(t->team);
+    const double most = pause ? pause->piece_products * threads : INFINITY;
     while (at.stage < at.end) {
-        j.piece = next_piece(&at, most);
+        j.piece = next_piece(&at, most, threads);
         member alone = {0};
         if (is_alone) run_piece(&j, &alone);
         else team_run(t->team, run_piece, &j, sizeof j);
