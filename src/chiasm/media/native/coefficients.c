@@ -71,12 +71,19 @@ bool coefficients_make(coefficients *c, int filter, long from, long to) {
     return is_made;
 }
 
+/* So many bytes from `at` on, at the beginning of the same memory, of which the rest is given back. */
+static void *cut_out(void *memory, size_t at, size_t bytes) {
+    memmove(memory, (char *)memory + at, bytes);
+    void *less = realloc(memory, bytes);
+    return less ? less : memory;
+}
+
 void coefficients_keep(coefficients *c, long at, long count) {
-    const size_t kept = (size_t)count, taps = (size_t)c->taps;
+    const size_t from = (size_t)at, kept = (size_t)count, row = (size_t)c->taps * sizeof *c->weights;
     c->size = count;
-    memmove(c->counts, c->counts + at, kept * sizeof *c->counts);
-    memmove(c->weights, c->weights + at * c->taps, kept * taps * sizeof *c->weights);
-    memmove(c->first, c->first + at, kept * sizeof *c->first);
+    c->counts = cut_out(c->counts, from * sizeof *c->counts, kept * sizeof *c->counts);
+    c->weights = cut_out(c->weights, from * row, kept * row);
+    c->first = cut_out(c->first, from * sizeof *c->first, kept * sizeof *c->first);
 }
 
 bool coefficients_halve(coefficients *c) {

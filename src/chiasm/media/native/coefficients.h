@@ -25,7 +25,7 @@ typedef struct {
 /* False when there is no memory. `filter` is one of the above. */
 bool coefficients_make(coefficients *c, int filter, long from, long to);
 
-/* Keep those of `count` output pixels from `at` on. */
+/* Keep those of `count` output pixels from `at` on; their memory then is as large as they are. */
 void coefficients_keep(coefficients *c, long at, long count);
 
 /* Make the halves. False when there is no memory. */
