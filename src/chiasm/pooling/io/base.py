@@ -51,8 +51,9 @@ class ProcessorWork(msgspec.Struct, frozen=True):
 class IOProcessor(ABC):
     """Turns a request's data into inputs and the engine's outputs into the answer.
 
-    Methods are called on worker threads, for several requests at once, each request's in order. They raise
-    `RequestError` for what the caller should mend; anything else ends the request as a fault of the processor.
+    Methods are called for several requests at once, each request's in order; `parse`, `pre` and `post` on worker
+    threads (but see `passes_urls_on`). They raise `RequestError` for what the caller should mend; anything else ends
+    the request as a fault of the processor.
     """
 
     name: ClassVar[str]
