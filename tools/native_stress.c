@@ -2,7 +2,7 @@
  *
  *   cd src/chiasm/engines/embedded/native
  *   gcc -std=gnu11 -g -O1 -fsanitize=thread -pthread -I. ../../../../../tools/native_stress.c \
- *     kernels*.c linear.c team.c decoder.c -lm -o stress && ./stress
+ *     kernels*.c linear.c team.c decoder.c decoder_cut.c -lm -o stress && ./stress
  *
  * and the same with -fsanitize=address,undefined. Several decoders compute random steps at once, each from a thread of
  * its own with three more, and every step's result must be that of one thread, bit for bit.
