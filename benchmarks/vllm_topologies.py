@@ -11,7 +11,6 @@ import asyncio
 import json
 import os
 import tempfile
-import time
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
@@ -67,12 +66,12 @@ def parsed(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("--images", type=int, default=1, help="pictures of a request")
     parser.add_argument("--tokens", type=int, default=64, choices=SIDE_OF_TOKENS, help="visual tokens of a picture")
     parser.add_argument("--output", type=int, default=16, help="tokens of an answer")
-    parser.add_argument("--name", help="end of the result file's name; default vllm-topologies-MODEL")
+    parser.add_argument("--name", help="the result file's name; default topologies-MODEL")
     args = parser.parse_args(argv)
     if any("=" not in one for one in args.way_environment + args.environment):
         parser.error("--environment and --way-environment take NAME=VALUE")
     args.threads = args.threads or len(os.sched_getaffinity(0))
-    args.name = args.name or f"vllm-topologies-{args.model}"
+    args.name = args.name or f"topologies-{args.model}"
     return args
 
 
@@ -187,7 +186,7 @@ def main(argv: list[str]) -> None:
         result["concurrency"] = asyncio.run(everything(args))
     except ChiasmError as error:
         raise SystemExit(f"Error: {error.message}") from error
-    path = RESULTS / f"{time.strftime('%Y-%m-%d')}-{args.name}.json"
+    path = RESULTS / "vllm" / f"{args.name}.json"
     path.write_text(json.dumps(result, indent=1) + "\n")
     print(json.dumps(result["concurrency"], indent=1))
-    print(f"written: benchmarks/results/{path.name}")
+    print(f"written: benchmarks/results/vllm/{path.name}")
