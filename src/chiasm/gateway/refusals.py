@@ -12,13 +12,11 @@ from collections.abc import Callable
 from starlette.types import Send
 
 from chiasm.asgi.reply import json_reply
-from chiasm.errors import OverloadedError, RateLimitedError, ShuttingDownError
+from chiasm.errors import ChiasmError, RateLimitedError
 from chiasm.observability.logs import log_refusals
 from chiasm.observability.metrics import GatewayMetrics
 from chiasm.protocol.openai.errors import encode_error, error_body, error_headers, status_of
 from chiasm.tenancy.budget import Budget
-
-Refusal = OverloadedError | ShuttingDownError
 
 _PROMPT_PER_MINUTE = 600.0
 """Answers to a tenant that are given at once; ten seconds' worth gather."""
@@ -61,7 +59,7 @@ class Refusals:
         for tally in self._tallies.values():
             self._write(tally)
 
-    async def answer(self, endpoint: str, tenant: str, error: Refusal, request_id: str, send: Send) -> None:
+    async def answer(self, endpoint: str, tenant: str, error: ChiasmError, request_id: str, send: Send) -> None:
         """Answer one request, which counts as received and ended."""
         self._metrics.refuse(endpoint, error.code)
         tally = self._tallies.get(tenant)

@@ -49,6 +49,20 @@ async def test_a_refusal_reads_no_body_and_leaves_nothing_but_counts():
     assert [one.request_id for one in server.gateway.receipts.latest(10)] == [served.headers["x-request-id"]]
 
 
+async def test_a_fault_before_a_request_is_let_in_is_an_answer_and_counts(monkeypatch, caplog):
+    server = Server(10)
+
+    def broken(*_):
+        raise RuntimeError("a fault of ours")
+
+    monkeypatch.setattr(server.gateway, "open", broken)
+    failed = await server.chat()
+    assert (failed.status, failed.error["code"]) == (500, "internal_error")
+    assert "a fault of ours" not in failed.error["message"]
+    assert server.gateway.metrics.outcomes() == {"internal_error": 1}
+    assert failed.headers["x-request-id"] in caplog.text
+
+
 async def test_a_flood_does_not_push_out_what_others_left():
     server = Server(1, max_receipts=2)
     served = await server.chat()

@@ -15,13 +15,12 @@ from chiasm.errors import (
     InvalidRequestError,
     MediaError,
     ModelNotFoundError,
-    OverloadedError,
     RequestCancelledError,
     RequestTooLargeError,
-    ShuttingDownError,
     UnsupportedFeatureError,
     UnsupportedMediaError,
 )
+from chiasm.gateway.entry import let_in
 from chiasm.gateway.exchange.account import FINISHED, Account, num_bytes_of
 from chiasm.gateway.exchange.payloads import CutBody
 from chiasm.gateway.pooling.call import Call, Dialect, Write
@@ -89,13 +88,7 @@ class PoolingExchange:
 
     async def run(self) -> None:
         """Let the request in and serve it, or say why not."""
-        try:
-            await self._gateway.cover(self._scope)
-            with self._gateway.open(self._scope) as seat:
-                await self._run(seat)
-        except (OverloadedError, ShuttingDownError) as error:  # of `open`: `_run` raises none
-            tenant = self._scope["tenant"]
-            await self._gateway.refusals.answer(self._dialect.name, tenant, error, self._id, self._send)
+        await let_in(self._gateway, self._dialect.name, self._id, self._scope, self._send, self._run)
 
     async def _run(self, seat: "Seat") -> None:
         """Serve the request and record its one ending, whatever happens."""
