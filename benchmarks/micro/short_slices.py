@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks import machine
-from chiasm.settings.slices import slice_of_thread_s, thread_has_short_slices
+from chiasm.settings.slices import shorten_thread_slices, slice_of_thread_s
 
 SLICES_S = (0.0, 0.001, 0.0005, 0.0002)
 NAPS, NAP_S = 2500, 0.004
@@ -40,7 +40,7 @@ def computing() -> Iterator[None]:
 
 def nap(slice_s: float) -> list[float]:
     """How late each nap ended; 0: with the system's slices."""
-    assert thread_has_short_slices(slice_s) or not slice_s, "the system grants no slices"
+    assert shorten_thread_slices(slice_s) or not slice_s, "the system grants no slices"
     late = []
     for _ in range(NAPS):
         started_s = time.perf_counter()

@@ -28,7 +28,7 @@ from chiasm.observability.trace_export import TraceExporter
 from chiasm.protocol.fleet import Renewable
 from chiasm.protocol.worker import Worker
 from chiasm.settings import ObservabilitySettings, Settings
-from chiasm.settings.slices import thread_has_short_slices
+from chiasm.settings.slices import shorten_thread_slices
 from chiasm.sharing.registry import make_store
 from chiasm.tenancy.watch import watch_keys_file
 
@@ -211,7 +211,7 @@ def serve(
     channel = inheritance.channel if inheritance is not None else None
     handover = server.handover = Handover(server.listener, own_command(), channel)
     settle()
-    thread_has_short_slices(settings.engine.short_slice_s)
+    shorten_thread_slices(settings.engine.short_slice_s)
     try:
         uvloop.run(_until_signal(server, handover, on_ready))
     except asyncio.CancelledError:
@@ -258,7 +258,7 @@ def background_server(settings: Settings, progress: Progress) -> Iterator[LocalS
     failures: list[Exception] = []
 
     def run() -> None:
-        thread_has_short_slices(settings.engine.short_slice_s)
+        shorten_thread_slices(settings.engine.short_slice_s)
         try:
             loop.run_until_complete(server.serve(stop, ready.set))
         except Exception as error:  # noqa: BLE001 - raised again where the server was asked for

@@ -17,7 +17,7 @@ from chiasm.launch.server import address_of, bind, bind_unix, serve_app
 from chiasm.protocol.worker import Worker
 from chiasm.settings import Settings
 from chiasm.settings.niceness import process_steps_back
-from chiasm.settings.slices import thread_has_short_slices
+from chiasm.settings.slices import shorten_thread_slices
 
 _LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
@@ -53,7 +53,7 @@ def serve_worker(
     process_steps_back(niceness)  # not before: on a busy host it would not be ready in time
     gc.collect()
     gc.freeze()  # what a loaded model consists of need not be walked again and again
-    thread_has_short_slices(settings.engine.short_slice_s)
+    shorten_thread_slices(settings.engine.short_slice_s)
 
     async def until_stopped() -> None:
         stop, task, loop = asyncio.Event(), asyncio.current_task(), asyncio.get_running_loop()

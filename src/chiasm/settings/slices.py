@@ -18,7 +18,7 @@ _RESET_ON_FORK = 1
 _USUAL_POLICIES = (0, 3)  # SCHED_OTHER and SCHED_BATCH: others have no slices
 
 
-def thread_has_short_slices(slice_s: float) -> bool:
+def shorten_thread_slices(slice_s: float) -> bool:
     """Give the calling thread slices of its own; threads that it starts have the system's.
 
     Says whether the system took it. Linux before 6.12 does, and leaves slices as they are.

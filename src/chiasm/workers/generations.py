@@ -26,7 +26,7 @@ from chiasm.observability.receipt import StageClock
 from chiasm.protocol.generation import GenerateEvent, GenerateRequest, RequestFinished, Usage
 from chiasm.protocol.kv import KvHandle
 from chiasm.protocol.media import EmbeddingHandle, MediaItem
-from chiasm.settings.slices import thread_has_short_slices
+from chiasm.settings.slices import shorten_thread_slices
 from chiasm.workers.coverage import Coverage, covered_by_kv, pin_prefix
 from chiasm.workers.deadline import until
 from chiasm.workers.embeddings import EmbeddingSource
@@ -68,7 +68,7 @@ class Generations:
         self._embeddings = embeddings
         self._kv = kv
         self._planners = ThreadPoolExecutor(
-            _PLANNER_THREADS, "chiasm-plan", initializer=thread_has_short_slices, initargs=(engine.short_slice_s,)
+            _PLANNER_THREADS, "chiasm-plan", initializer=shorten_thread_slices, initargs=(engine.short_slice_s,)
         )
         self._loader = ThreadPoolExecutor(1, thread_name_prefix="chiasm-adapter")
         self.late = LateEmbeddings()

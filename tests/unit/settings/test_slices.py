@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from chiasm.settings.slices import slice_of_thread_s, thread_has_short_slices
+from chiasm.settings.slices import shorten_thread_slices, slice_of_thread_s
 
 NEEDS_SLICES = pytest.mark.skipif(slice_of_thread_s() is None, reason="this system tells nobody their slices")
 
@@ -21,7 +21,7 @@ def test_a_thread_gets_its_slices_and_those_that_it_starts_the_systems():
     usual_s = in_a_thread(slice_of_thread_s)
 
     def ask():
-        return thread_has_short_slices(0.0003), slice_of_thread_s(), in_a_thread(slice_of_thread_s)
+        return shorten_thread_slices(0.0003), slice_of_thread_s(), in_a_thread(slice_of_thread_s)
 
     assert in_a_thread(ask) == (True, 0.0003, usual_s)
     assert slice_of_thread_s() == usual_s
@@ -31,7 +31,7 @@ def test_a_thread_gets_its_slices_and_those_that_it_starts_the_systems():
 def test_nothing_else_of_the_thread_changes():
     def ask():
         os.setpriority(os.PRIO_PROCESS, 0, 7)
-        assert thread_has_short_slices(0.0003)
+        assert shorten_thread_slices(0.0003)
         return os.getpriority(os.PRIO_PROCESS, 0), os.sched_getscheduler(0) & ~os.SCHED_RESET_ON_FORK
 
     assert in_a_thread(ask) == (7, os.SCHED_OTHER)
@@ -41,7 +41,7 @@ def test_nothing_else_of_the_thread_changes():
 def test_a_thread_that_has_no_slices_stays_as_it_is():
     def ask():
         os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
-        return thread_has_short_slices(0.0003), os.sched_getscheduler(0)
+        return shorten_thread_slices(0.0003), os.sched_getscheduler(0)
 
     assert in_a_thread(ask) == (False, os.SCHED_IDLE)
 
@@ -49,11 +49,11 @@ def test_a_thread_that_has_no_slices_stays_as_it_is():
 @pytest.mark.parametrize("system", [("machine", "riscv64"), ("system", "Darwin")])
 def test_a_system_that_knows_nothing_of_it_changes_nothing(monkeypatch, system):
     monkeypatch.setattr(platform, system[0], lambda: system[1])
-    assert not in_a_thread(lambda: thread_has_short_slices(0.0003))
+    assert not in_a_thread(lambda: shorten_thread_slices(0.0003))
     assert slice_of_thread_s() is None
 
 
 def test_by_default_nothing_is_asked_for():
     before_s = slice_of_thread_s()
-    assert not thread_has_short_slices(0.0)
+    assert not shorten_thread_slices(0.0)
     assert slice_of_thread_s() == before_s

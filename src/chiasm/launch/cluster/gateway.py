@@ -24,7 +24,7 @@ from chiasm.launch.processes.owner import Reports, Stop
 from chiasm.observability.logs import configure_logging
 from chiasm.protocol.fleet import Fleetlike
 from chiasm.settings import Settings
-from chiasm.settings.slices import thread_has_short_slices
+from chiasm.settings.slices import shorten_thread_slices
 
 _REPORT_INTERVAL_S = 0.5
 
@@ -55,7 +55,7 @@ def main() -> None:
     owner = os.fdopen(os.dup(sys.stdin.fileno()), "rb", buffering=0)
     order = msgspec.json.decode(owner.readline(), type=Order)
     configure_logging(order.settings.observability.log_level, order.settings.observability.log_format)
-    thread_has_short_slices(order.settings.engine.short_slice_s)
+    shorten_thread_slices(order.settings.engine.short_slice_s)
     try:
         uvloop.run(_serve(order.settings, owner, report))
     except ChiasmError as error:

@@ -23,7 +23,7 @@ from chiasm.launch.processes.specs import WorkerSpec
 from chiasm.launch.processes.supervisor import Supervisor
 from chiasm.launch.sick import Sick
 from chiasm.settings import Settings
-from chiasm.settings.slices import thread_has_short_slices
+from chiasm.settings.slices import shorten_thread_slices
 
 if TYPE_CHECKING:
     from chiasm.launch.cluster.actor import ActorProcess
@@ -213,7 +213,7 @@ def serve_on_cluster(settings: Settings, progress: Progress, on_ready: Callable[
     progress("Joining the cluster", 0.0)
     with joined(settings, sum(rooms) + num_more * settings.cluster.encode_cpus) as here:
         server = ClusterServer(here, specs)
-        thread_has_short_slices(settings.engine.short_slice_s)
+        shorten_thread_slices(settings.engine.short_slice_s)
         with suppress(asyncio.CancelledError):
             uvloop.run(_until_signal(server, progress, on_ready))
 
