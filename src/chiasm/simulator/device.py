@@ -1,5 +1,6 @@
 """A device and what happens on it at the moment, for work that slows other work down."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from chiasm.simulator.calibration import Interference
@@ -41,7 +42,25 @@ class Device:
         """How much longer media work takes in the engine's own process."""
         return 1.0 + (self.interference.media_by_engine if self.num_engines_busy else 0.0)
 
+    def watch(self, on_change: Callable[[], None]) -> None:
+        """Have `on_change` called when steps on it begin to take longer, or no longer do."""
+        if self.interference.step_by_encode:
+            self._watching[on_change] = None
+
+    def unwatch(self, on_change: Callable[[], None]) -> None:
+        """End that. Harmless where it was not begun."""
+        self._watching.pop(on_change, None)
+
+    def count_encoding(self, by: int) -> None:
+        """So many more encoders compute."""
+        had_any = self.num_encoding > 0
+        self.num_encoding += by
+        if had_any != (self.num_encoding > 0):
+            for on_change in self._watching:
+                on_change()
+
     def __post_init__(self) -> None:
+        self._watching: dict[Callable[[], None], None] = {}  # in order: what happens must not hang on addresses
         self.encoding = _Encoding(self)
         self.computing = _Computing(self)
 
@@ -55,10 +74,10 @@ class _Encoding:
         self._device = device
 
     def __enter__(self) -> None:
-        self._device.num_encoding += 1
+        self._device.count_encoding(1)
 
     def __exit__(self, *_: object) -> None:
-        self._device.num_encoding -= 1
+        self._device.count_encoding(-1)
 
 
 class _Computing:

@@ -1,7 +1,7 @@
 """An engine that takes time: the real scheduler chooses each step, the calibration says how long it takes.
 
-Steps that only decode are taken together until somebody ends or something comes, so that a simulation costs by event
-and not by token.
+Steps that only decode are taken together until somebody ends, something comes or what slows them down begins or ends,
+so that a simulation costs by event and not by token.
 """
 
 import math
@@ -140,8 +140,10 @@ class Engine:
         self._num_context_tokens = 0
         self._wake = env.event()
         self._withdrawn: list[Generation] = []
-        self.num_media = 0
+        self._num_media = 0  # pictures in work in its own process
         self._process = env.process(self._run())
+        if not is_apart:
+            device.watch(self._awake)
         sharing = calibration.sharing or Sharing(num_cores=1)
         self._encode_cores, self._prefill_cores = sharing.encode, sharing.prefill
 
@@ -149,6 +151,13 @@ class Engine:
     def num_decoding(self) -> int:
         """Generations past their first token."""
         return len(self._ends)
+
+    def media_changed(self, by: int) -> None:
+        """So many more pictures are in work in its own process."""
+        had_media = self._num_media > 0
+        self._num_media += by
+        if had_media != (self._num_media > 0) and self._device.interference.engine_by_media:
+            self._awake()
 
     def submit(self, generation: Generation) -> None:
         """Queue a generation; its events tell how it goes."""
@@ -172,6 +181,7 @@ class Engine:
         lost = [*self._open.values(), *self._outside]
         self._open.clear()
         self._outside.clear()
+        self._device.unwatch(self._awake)
         self._process.interrupt()
         if self._work is not None:
             self._work.abandon()
@@ -288,7 +298,7 @@ class Engine:
         if step.num_decoding:
             decode_s = self._costs.step_s(step.num_decoding, self._num_context_tokens)
             cpu_s += decode_s * self._costs.step_cores(step.num_decoding, decode_s, self._num_context_tokens)
-        factor, all_s = self._device.step_factor(self.num_media), prefill_s + decode_s
+        factor, all_s = self._device.step_factor(self._num_media), prefill_s + decode_s
         with self._device.computing:
             work = self._compute(all_s * factor, cpu_s / all_s if all_s else 1.0)
             yield work.done
@@ -316,7 +326,7 @@ class Engine:
         """All steps until the next generation ends, at most so many, or as many as are begun when something comes."""
         num_steps = int(min(self._ends[0][0] - self._num_steps, max_steps))
         started_s = self._env.now
-        factor = self._device.step_factor(self.num_media)
+        factor = self._device.step_factor(self._num_media)
         first_s = self._costs.step_s(step.num_decoding, self._num_context_tokens)
         cores = self._costs.step_cores(step.num_decoding, first_s, self._num_context_tokens)
         first_s *= factor

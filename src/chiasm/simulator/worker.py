@@ -143,9 +143,9 @@ class SimulatedWorker:
             raise EngineDeadError(f"Worker '{self.info.name}' is dead")
 
     def _begin(self, picture: Picture) -> float:
-        self.engine.num_media += 1
+        self.engine.media_changed(1)
         return self._costs.media.at(picture.num_pixels) * self._device.media_factor()
 
     def _prepared(self, picture: Picture, owner: str, on_encoded: Callable[[], None]) -> None:
-        self.engine.num_media -= 1
+        self.engine.media_changed(-1)
         self.engine.encode(owner, picture.num_tokens, on_encoded)

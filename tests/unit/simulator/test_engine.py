@@ -177,10 +177,68 @@ def test_what_shares_a_device_slows_each_other_down():
     times = bench.run()
     assert times["a.first"] == pytest.approx(0.010 * 1.5 * 1.1)
     assert times["a.done"] - times["a.first"] == pytest.approx(0.010 * 1.1)
-    bench.device.num_encoding, bench.engine.num_media = 1, 1
+    bench.device.count_encoding(1)
+    bench.engine.media_changed(1)
     bench.generate("b", 0.0, 10, 2)
     times = bench.run()
     assert times["b.done"] - times["b.first"] == pytest.approx(0.010 * (1 + 0.1 + 0.2 + 0.4))
+
+
+def _slowed_for_a_while(costs, begin, end):
+    """When a generation of 100 steps of 10 ms ends that something slows down from 0.234 s on, until 0.734 s."""
+    bench = Bench(costs)
+    bench.generate("a", 0.0, 10, 101)  # first at 0.01
+
+    def meanwhile():
+        yield bench.env.timeout(0.234)
+        begin(bench)
+        yield bench.env.timeout(0.5)
+        end(bench)
+
+    bench.env.process(meanwhile())
+    return bench.run()["a.done"]
+
+
+@pytest.mark.parametrize(
+    ("interference", "count"),
+    [
+        (Interference(engine_by_media=0.5), lambda bench, by: bench.engine.media_changed(by)),
+        (Interference(step_by_encode=0.5), lambda bench, by: bench.device.count_encoding(by)),
+    ],
+)
+def test_steps_taken_together_are_slowed_down_by_what_begins_meanwhile(interference, count):
+    costs = Calibration(prefill=Cost(fixed_s=0.010), step=Cost(fixed_s=0.010), interference=interference)
+    done_s = _slowed_for_a_while(costs, lambda bench: count(bench, 1), lambda bench: count(bench, -1))
+    num_slow = 33  # from 0.24 on, 15 ms each; the last of them begins at 0.72
+    assert done_s == pytest.approx(0.01 + (100 - num_slow) * 0.010 + num_slow * 0.015)
+
+
+def test_an_encoder_slows_steps_on_its_device_down_only_while_it_computes():
+    costs = Calibration(
+        prefill=Cost(fixed_s=0.010),
+        step=Cost(fixed_s=0.010),
+        encode=Cost(fixed_s=0.1),
+        interference=Interference(step_by_encode=1.0),
+    )
+    bench = Bench(costs)
+    encoder = Engine(bench.env, costs, bench.device, Busy(), OwnCores(bench.env), is_apart=True)
+    bench.generate("a", 0.0, 10, 101)
+
+    def later():
+        yield bench.env.timeout(0.5)
+        encoder.encode("p", 10, lambda: None)
+
+    bench.env.process(later())
+    assert bench.run()["a.done"] == pytest.approx(1.01 + 5 * 0.010)  # five steps of 20 ms instead of ten
+
+
+def test_a_dead_engine_is_told_of_nothing_any_more():
+    costs = Calibration(step=Cost(fixed_s=0.01), interference=Interference(step_by_encode=0.5))
+    bench = Bench(costs)
+    bench.engine.stop(RuntimeError("dead"))
+    bench.run()
+    bench.device.count_encoding(1)
+    assert bench.env.peek() == float("inf")
 
 
 def test_parts_of_a_prompt_together_cost_its_square():
