@@ -3,6 +3,10 @@
 import importlib
 import signal
 import sys
+from contextlib import ExitStack, suppress
+
+from chiasm.bench.awake import cores_awake
+from chiasm.errors import InvalidSettingError
 
 COMMANDS = {
     "adapters": "LoRA adapters in a batch against the base model, and adapters that come and go",
@@ -47,7 +51,10 @@ def main() -> None:
         raise SystemExit(0 if what in ("", "-h", "--help") else 2)
     # so that a benchmark that is told to end lets paused processes go on and ends its own
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    importlib.import_module(f"benchmarks.{what}").main(sys.argv[2:])
+    with ExitStack() as until_the_end:
+        with suppress(InvalidSettingError):  # results say whether cores were kept awake
+            until_the_end.enter_context(cores_awake())
+        importlib.import_module(f"benchmarks.{what}").main(sys.argv[2:])
 
 
 if __name__ == "__main__":

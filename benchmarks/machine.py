@@ -11,6 +11,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from chiasm.bench.awake import LATENCY
+
 
 def describe() -> dict[str, Any]:
     """CPU, memory, load and software that decide what a number means."""
@@ -26,10 +28,16 @@ def describe() -> dict[str, Any]:
         "system": platform.platform(),
         "python": platform.python_version(),
         "load": list(os.getloadavg()),
+        "cores_awake": _are_cores_awake(),
         "commit": _commit(),
         "command": " ".join(["python", *(_placeless(word) for word in sys.orig_argv[1:])]),
         "date": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()),
     }
+
+
+def _are_cores_awake() -> bool:
+    """Whether this process keeps them from sleeping."""
+    return any(link.is_symlink() and link.readlink() == LATENCY for link in Path("/proc/self/fd").iterdir())
 
 
 def _placeless(word: str) -> str:

@@ -36,7 +36,8 @@ class GridSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     not count, with `min_requests` to `max_requests` that do. Caches are 'cold' with requests that nobody has seen, and
     'warm' with other questions about pictures that each server has just been asked about.
 
-    A server may take `start_timeout_s` to start.
+    A server may take `start_timeout_s` to start. With `awake`, no core of this machine sleeps meanwhile (needs root):
+    what loads are compared by then is not also how long the machine slept between requests.
 
     `judged` names the topology that should nowhere be more than `most_worse` times the best of the others.
     """
@@ -67,6 +68,7 @@ class GridSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     timeout_s: Positive = 120.0
     start_timeout_s: Positive = 300.0
     order_seed: int = 0
+    awake: bool = False
     environment: dict[str, str] = {}
 
     @property

@@ -85,9 +85,11 @@ def grid(
 
 def _measure(spec: "GridSpec", journal: "Journal", minutes: float | None, api_key: str | None) -> None:
     import asyncio
+    from contextlib import nullcontext
 
     from rich.console import Console
 
+    from chiasm.bench.awake import cores_awake
     from chiasm.bench.grid.runner import left_to_measure, measure_grid
     from chiasm.bench.grid.servers import servers
     from chiasm.cli.bench.progress import GridProgress
@@ -102,7 +104,8 @@ def _measure(spec: "GridSpec", journal: "Journal", minutes: float | None, api_ke
                 await measure_grid(spec, journal, running, progress, minutes=minutes)
 
     leave_on_sigterm()
-    asyncio.run(run())
+    with cores_awake() if spec.awake else nullcontext():
+        asyncio.run(run())
 
 
 def _command(file: Path, output: Path, minutes: float | None) -> str:
