@@ -28,10 +28,10 @@ class Advice(msgspec.Struct, frozen=True, kw_only=True):
         is_clear: Whether its lead is more than chance and twice the simulator's error.
         headline: The advice in a sentence.
         reasons: Why, in the order in which it was thought.
-        lead: Of the best over the runner-up.
-        over_unsplit: Of the best over the fleet that splits nothing.
+        lead: Of the best over the runner-up; None where one of them does not keep up with the traffic.
+        over_unsplit: Of the best over the fleet that splits nothing; None as for `lead`.
         break_even_tokens: Length of answers from which the unsplit fleet ends them sooner: least and most over the
-            runs; infinite where it never does, None where the choice splits nothing.
+            runs; infinite where it never does, None where the choice splits nothing or unsplit does not keep up.
         flips: Changes of the traffic or the costs that would change the choice, and to what; None when none was
             tried.
     """
@@ -70,8 +70,8 @@ def advise(question: Question, costs: Calibration, on_run: Callable[[str], None]
     )
     order = ranked(trials, aim)
     best, unsplit = order[0], trials[0]
-    lead = gap(best, order[1], aim) if len(order) > 1 else None
-    is_clear = lead is None or not order[1].is_stable or _decides(lead)
+    lead = _gap(best, order[1], aim) if len(order) > 1 else None
+    is_clear = lead is None or _decides(lead)
     choice = best if is_clear else _simplest(trials, best, aim)
     capacities = {one.name: capacity(shape_of(one), traffic.classes, costs) for one in fleets}
     work = average(traffic.classes, costs)
@@ -80,10 +80,10 @@ def advise(question: Question, costs: Calibration, on_run: Callable[[str], None]
         is_clear=is_clear,
         headline=_headline(choice, order, is_clear=is_clear),
         reasons=tuple(reasons(question, costs, work, capacities, unsplit, choice)),
-        runner_up=order[1].cluster.name if lead is not None else "",
+        runner_up=order[1].cluster.name if len(order) > 1 else "",
         lead=lead,
-        over_unsplit=gap(choice, unsplit, aim) if choice is not unsplit else None,
-        break_even_tokens=break_even(choice, unsplit) if choice is not unsplit else None,
+        over_unsplit=_gap(choice, unsplit, aim) if choice is not unsplit else None,
+        break_even_tokens=break_even(choice, unsplit) if choice is not unsplit and unsplit.is_stable else None,
         flips=_flips(question, costs, [*order[:2], unsplit], choice, on_run),
         work=work,
         capacities=capacities,
@@ -97,6 +97,11 @@ def _flips(
     if not question.tries_changes:
         return None
     return tuple(flips(question, costs, rivals, choice, 2 * SIMULATOR_ERROR, on_run))
+
+
+def _gap(better: Trial, worse: Trial, aim: Aim) -> Gap | None:
+    """None where one of them does not keep up: how long a queue gets says how long the simulation was."""
+    return gap(better, worse, aim) if better.is_stable and worse.is_stable else None
 
 
 def _decides(lead: Gap) -> bool:

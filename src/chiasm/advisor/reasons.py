@@ -33,7 +33,7 @@ def reasons(
     yield from _load(question, capacities[unsplit.cluster.name], unsplit)
     if not costs.knows_encoders_beside and question.tier.kv_share >= LEAST_KV_SHARE:
         yield "Encoders beside an engine on its own device were not looked at: how they slow it down is not measured."
-    if choice is not unsplit:
+    if choice is not unsplit and unsplit.is_stable:
         yield from _feel(choice, unsplit)
 
 

@@ -1,6 +1,6 @@
 """A simulation in numbers: latencies by class, what was bound, and whether it was stable at all."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Annotated
 
 import msgspec
@@ -21,7 +21,9 @@ _GROWTH = 1.5
 _KEPT_UP = 0.92
 """Share of the requests that has to have ended when the last one comes."""
 _BUSY = 0.9
-"""Use of the busiest stage below which a fleet is stable without looking further."""
+"""Work of the busiest stage, for the time in which requests came, below which a fleet is stable without looking
+further.
+"""
 
 
 class Objective(msgspec.Struct, frozen=True, kw_only=True):
@@ -124,7 +126,7 @@ def summarise(outcome: Outcome, *, media_threads: int, objective: Objective | No
         tokens_per_s=float(record.num_output_tokens[order].sum()) / span_s,
         goodput_per_s=everyone.attained * (len(order) + everyone.num_failed) / span_s,
         mean_open=outcome.mean_open,
-        is_stable=max(utilisation.values(), default=0.0) < _BUSY or _keeps_up(record, order),
+        is_stable=_busy_while_they_came(outcome, utilisation) < _BUSY or _keeps_up(record, order),
         utilisation=utilisation,
         binding=max(utilisation, key=lambda stage: utilisation[stage], default=""),
         paths=dict(sorted(record.paths.items())),
@@ -161,6 +163,14 @@ def _by_code(record: Record) -> dict[str, int]:
 def _percentiles(values: Column) -> Percentiles:
     p50, p90, p95, p99 = (float(one) for one in np.percentile(values, [50, 90, 95, 99]))
     return Percentiles(mean=float(values.mean()), p50=p50, p90=p90, p95=p95, p99=p99)
+
+
+def _busy_while_they_came(outcome: Outcome, utilisation: Mapping[str, float]) -> float:
+    """What the busiest stage worked in all, over the time in which requests came: what it had to do after the last one
+    came was a queue, however few the requests were.
+    """
+    last_s = float(outcome.record.at_s.max())
+    return max(utilisation.values(), default=0.0) * outcome.elapsed_s / last_s if last_s > 0 else float("inf")
 
 
 def _keeps_up(record: Record, order: Order) -> bool:

@@ -68,6 +68,25 @@ def test_overload_is_said_instead_of_a_winner():
     found = advise(question(60.0, num_images=2), HEAVY_ENCODE)
     assert "None of" in found.headline
     assert not any(trial.is_stable for trial in found.trials)
+    assert found.lead is found.over_unsplit is found.break_even_tokens is None
+
+
+def test_a_burst_that_is_short_is_overload_all_the_same():
+    asked = question(1e6, num_images=2)
+    found = advise(
+        msgspec.structs.replace(asked, traffic=msgspec.structs.replace(asked.traffic, num_requests=20)), HEAVY_ENCODE
+    )
+    assert "None of" in found.headline
+
+
+def test_nothing_is_compared_with_a_fleet_that_does_not_keep_up():
+    asked = question(12.0, tier=Tier(cost=0.1))
+    found = advise(asked, msgspec.structs.replace(HEAVY_ENCODE, encode=Cost(per_unit_s=8e-4)))
+    stable = {trial.cluster.name: trial.is_stable for trial in found.trials}
+    assert stable[found.choice]
+    assert not stable["agg x2"]
+    assert found.over_unsplit is found.break_even_tokens is None
+    assert "Against unsplit" not in markdown_of(asked, found)
 
 
 def test_media_work_is_named_when_it_is_what_costs():

@@ -52,6 +52,11 @@ def test_a_fleet_that_does_not_keep_up_is_called_unstable():
     assert not summary(rate_per_s=60.0, classes=(SLOW,), num_requests=600).is_stable
 
 
+def test_few_requests_at_once_are_no_sign_that_a_fleet_keeps_up():
+    short = summary(rate_per_s=1e6, classes=(RequestClass(output_tokens=1),), num_requests=3)
+    assert not short.is_stable
+
+
 def test_the_busiest_stage_is_named_with_its_use():
     found = summary(rate_per_s=4.0, classes=(SLOW,))
     assert found.binding == "engine"
@@ -71,6 +76,12 @@ def test_other_names_are_refused_with_what_to_write(text):
     with pytest.raises(InvalidSettingError) as caught:
         fleet_named(text)
     assert "agg" in caught.value.hint or "e-pd" in caught.value.hint
+
+
+def test_how_many_there_may_be_is_said():
+    with pytest.raises(InvalidSettingError) as caught:
+        fleet_named("agg:1000000000")
+    assert "from 1 to 100,000" in caught.value.hint
 
 
 def test_calibrations_are_files(tmp_path):
