@@ -84,6 +84,8 @@ def advise(  # noqa: PLR0913 - one parameter is one option
     from chiasm.advisor.question import Question, Tier
 
     check_folders(markdown, html)
+    if aim is AimName.GOODPUT and not described.has_slo:
+        raise typer.BadParameter("--aim goodput needs --slo-ttft-ms, --slo-tpot-ms, or both")
     seen = described.seen()
     traffic = described.traffic(seen)
     question = Question(

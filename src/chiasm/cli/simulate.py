@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from chiasm.cli.commands import only_with
 from chiasm.cli.files import check_folders, write_file
 from chiasm.cli.options import Json
 from chiasm.cli.printing import long_work, print_json
@@ -26,6 +27,8 @@ class PolicyName(StrEnum):
     ADAPTIVE = "adaptive"
 
 
+@only_with("--mean-up-s", "--mean-down-s")
+@only_with("--max-encoders", "--queue-target-ms")
 @describes_traffic(requests=2000)
 def simulate(  # noqa: PLR0913 - one parameter is one option
     calibration: CalibrationFile,

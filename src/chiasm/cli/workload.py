@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from chiasm.cli.commands import only_with, only_without
+
 if TYPE_CHECKING:
     from chiasm.simulator.calibration import Calibration
     from chiasm.simulator.summary import Objective
@@ -16,6 +18,8 @@ if TYPE_CHECKING:
     from chiasm.simulator.traffic import RequestClass, Traffic
 
 _MAX_TOKENS = 100_000_000
+_MEANS = ("--rate", "--images", "--text-tokens", "--osl", "--text-share", "--repeat-share", "--requests")
+"""Of traffic that is described by options."""
 
 CalibrationFile = Annotated[
     Path, typer.Option("--calibration", help="Measured stage costs, made by `chiasm profile`.", show_default=False)
@@ -124,9 +128,9 @@ class Described:
         try:
             return msgspec.json.decode(self.traffic_file.read_bytes(), type=Traffic)
         except OSError as error:
-            raise InvalidSettingError(f"'{self.traffic_file.name}' cannot be read: {error.strerror}") from error
+            raise InvalidSettingError(f"'{self.traffic_file}' cannot be read: {error.strerror}") from error
         except msgspec.MsgspecError as error:
-            raise InvalidSettingError(f"{self.traffic_file.name} does not describe traffic: {error}") from error
+            raise InvalidSettingError(f"'{self.traffic_file}' does not describe traffic: {error}") from error
 
     def _classes(self) -> "tuple[RequestClass, ...]":
         from chiasm.simulator.traffic import RequestClass
@@ -171,13 +175,33 @@ def describes_traffic(**defaults: Any) -> Callable[[Callable[..., None]], Callab
         shown = [one for each in own for one in (mine.values() if each.name == "described" else [each])]
         with_options.__dict__["__signature__"] = seen.replace(parameters=shown)
         with_options.__annotations__ = {one.name: one.annotation for one in shown} | {"return": None}
+        for rule in _RULES:
+            rule(with_options)
         return with_options
 
     return given
 
 
+_RULES = (
+    only_without("--trace", "--traffic", *_MEANS),
+    only_without("--traffic", "--pixels", "--visual-tokens", *_MEANS),
+    only_with("--trace", "--speed"),
+)
+
+
 def calibration_of(path: Path) -> "Calibration":
-    """Read the calibration that an option names."""
+    """Read the calibration that an option names.
+
+    Raises:
+        InvalidSettingError: As `load_calibration` says, or a language model costs nothing in it.
+    """
+    from chiasm.errors import InvalidSettingError
     from chiasm.simulator.calibration import load_calibration
 
-    return load_calibration(path)
+    found = load_calibration(path)
+    if not (found.prefill_s(1) and found.step_s(1)):
+        raise InvalidSettingError(
+            f"Prompts or decode steps cost nothing in '{path}': there is nothing to simulate",
+            hint="Its 'prefill' and 'step' say what they cost; `chiasm profile` measures them.",
+        )
+    return found

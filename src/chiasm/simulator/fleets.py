@@ -30,7 +30,9 @@ def fleet_named(text: str) -> Cluster:
     form, make = _KINDS[kind]
     counts = _counts(rest)
     if counts is None or len(counts) != form.count(",") + 1:
-        raise InvalidSettingError(f"'{text}' is not a fleet", hint=f"Write {form}, each at least 1.")
+        raise InvalidSettingError(
+            f"'{text}' is not a fleet", hint=f"Write {form}, each a whole number from 1 to {_MAX_WORKERS:,}."
+        )
     if _num_workers(kind, counts) > _MAX_WORKERS:
         raise InvalidSettingError(
             f"'{text}' has {_num_workers(kind, counts):,} workers", hint=f"At most {_MAX_WORKERS:,} can be simulated."

@@ -1,4 +1,4 @@
-"""Options that are numbers: infinite ones, and those that are none, are refused by every command."""
+"""What every command refuses: options that are no finite numbers, and those that would do nothing."""
 
 import typing
 
@@ -54,3 +54,39 @@ def test_so_is_one_among_several():
     made = CliRunner().invoke(group, ["--shares", "1", "--shares=-inf"], env={"COLUMNS": "200", "TERM": "dumb"})
     assert made.exit_code == 2
     assert "--shares.1 is -inf" in made.output
+
+
+CLI = {"COLUMNS": "300", "TERM": "dumb"}
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("simulate --calibration c.json --trace t.jsonl --rate 3", "--rate is without effect beside --trace"),
+        (
+            "simulate --calibration c.json --trace t.jsonl --traffic t.json",
+            "--traffic is without effect beside --trace",
+        ),
+        ("simulate --calibration c.json --traffic t.json --osl 3", "--osl is without effect beside --traffic"),
+        ("simulate --calibration c.json --speed 2", "--speed goes only with --trace"),
+        ("simulate --calibration c.json --mean-down-s 2", "--mean-down-s goes only with --mean-up-s"),
+        ("simulate --calibration c.json --queue-target-ms 2", "--queue-target-ms goes only with --max-encoders"),
+        ("advise --calibration c.json --trace t.jsonl --requests 30", "--requests is without effect beside --trace"),
+        ("advise --calibration c.json --aim goodput", "--aim goodput needs --slo-ttft-ms"),
+        ("bench http://127.0.0.1:9 --speed 2", "--speed goes only with --trace"),
+        ("bench http://127.0.0.1:9 --mix m.toml --images 2", "--images is without effect beside --mix"),
+        ("bench http://127.0.0.1:9 --peak 2 --repeats 2", "--repeats is without effect beside --peak"),
+        ("bench http://127.0.0.1:9 --devices 2", "--devices goes only with --goodput"),
+    ],
+)
+def test_options_that_would_do_nothing_are_refused(words, said):
+    made = CliRunner().invoke(app, words.split(), env=CLI)
+    assert made.exit_code == 2
+    assert said in " ".join(made.output.replace("│", " ").split())
+
+
+def test_rules_name_options_that_a_command_has():
+    for words, command in LEAVES:
+        options = {name for one in command.params for name in one.opts}
+        for rule in getattr(command.callback, "rules", ()):
+            assert {*rule.options, rule.other} <= options, words

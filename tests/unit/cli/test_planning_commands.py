@@ -111,13 +111,36 @@ def test_advise_takes_goodput_as_its_aim_where_a_demand_is_given(costs):
     ("extra", "what"),
     [
         (["--fleet", "ring:3"], "no fleet"),
-        (["--traffic", "missing.json"], "'missing.json' cannot be read: No such file"),
-        (["--traffic", __file__], "does not describe traffic"),
+        (["--fleet", "agg:1000000000"], "not a fleet"),
     ],
 )
 def test_what_makes_no_sense_is_refused_in_a_line(costs, extra, what):
     with pytest.raises(InvalidSettingError, match=what):
         run("simulate", "--calibration", costs, *extra, *FEW)
+
+
+@pytest.mark.parametrize(
+    ("name", "what"),
+    [("missing.json", "'missing.json' cannot be read: No such file"), (__file__, "not describe traffic")],
+)
+def test_a_file_that_is_none_of_traffic_is_refused(costs, name, what):
+    with pytest.raises(InvalidSettingError, match=what):
+        run("simulate", "--calibration", costs, "--traffic", name)
+
+
+@pytest.mark.parametrize("command", ["simulate", "advise"])
+@pytest.mark.parametrize("left", [{}, {"prefill": COSTS["prefill"]}, {"step": COSTS["step"]}])
+def test_a_model_that_costs_nothing_is_not_simulated(tmp_path, command, left):
+    path = tmp_path / "costs.json"
+    path.write_text(json.dumps(left))
+    with pytest.raises(InvalidSettingError, match=r"cost nothing in '.*costs\.json'"):
+        run(command, "--calibration", str(path), *FEW)
+
+
+@pytest.mark.parametrize("option", ["--trace", "--traffic"])
+def test_what_cannot_be_read_is_named_as_it_was_given(costs, option):
+    with pytest.raises(InvalidSettingError, match=r"'\.' cannot be read"):
+        run("simulate", "--calibration", costs, option, ".")
 
 
 def test_a_missing_calibration_is_said(tmp_path):

@@ -67,7 +67,7 @@ class Journal:
         self._path = path
         if path.exists() and not resume:
             raise InvalidSettingError(
-                f"'{path.name}' is there already", hint="Go on with it by --resume, or choose another --output"
+                f"'{path}' is there already", hint="Go on with it by --resume, or choose another --output"
             )
         lines = _read(path) if path.exists() else []
         self.capacities = [line for line in lines if isinstance(line, Capacity)]
@@ -124,9 +124,9 @@ def _read(path: Path) -> list[Line]:
     try:
         lines = [decoder.decode(line) for line in whole.splitlines()]
     except msgspec.DecodeError as error:
-        raise InvalidSettingError(f"'{path.name}' is no journal of a grid: {error}") from error
+        raise InvalidSettingError(f"'{path}' is no journal of a grid: {error}") from error
     if data and not lines:
-        raise InvalidSettingError(f"'{path.name}' is no journal of a grid")
+        raise InvalidSettingError(f"'{path}' is no journal of a grid")
     if whole != data:
         path.write_bytes(whole)
     return lines

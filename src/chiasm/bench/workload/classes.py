@@ -79,10 +79,10 @@ def read_mix(path: Path) -> tuple[RequestClass, ...]:
     try:
         classes = decode_toml(path.read_bytes(), _Mix).classes
     except OSError as error:
-        raise InvalidSettingError(f"'{path.name}' cannot be read: {error.strerror}") from error
+        raise InvalidSettingError(f"'{path}' cannot be read: {error.strerror}") from error
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise InvalidSettingError(
-            f"'{path.name}' is no mix of request classes: {error}",
+            f"'{path}' is no mix of request classes: {error}",
             hint='One table per class: [[class]], then name = "text", weight = 3, output_tokens = 64, ...',
         ) from error
     return checked(classes)

@@ -41,7 +41,7 @@ def read_trace(path: Path, classes: tuple[RequestClass, ...]) -> list[tuple[floa
     try:
         lines = path.read_bytes().splitlines()
     except OSError as error:
-        raise InvalidSettingError(f"'{path.name}' cannot be read: {error.strerror}") from error
+        raise InvalidSettingError(f"'{path}' cannot be read: {error.strerror}") from error
     decoder = msgspec.json.Decoder(TraceLine)
     known = {one.name: one for one in classes}
     requests = []
@@ -51,12 +51,12 @@ def read_trace(path: Path, classes: tuple[RequestClass, ...]) -> list[tuple[floa
         try:
             entry = decoder.decode(line)
         except msgspec.DecodeError as error:
-            raise InvalidSettingError(f"Line {number} of '{path.name}': {error}") from error
+            raise InvalidSettingError(f"Line {number} of '{path}': {error}") from error
         if entry.start_s is None:
-            raise InvalidSettingError(f"Line {number} of '{path.name}' has neither at_s nor timestamp")
-        requests.append((entry.start_s, _class_of(entry, known, classes[0], f"Line {number} of '{path.name}'")))
+            raise InvalidSettingError(f"Line {number} of '{path}' has neither at_s nor timestamp")
+        requests.append((entry.start_s, _class_of(entry, known, classes[0], f"Line {number} of '{path}'")))
     if not requests:
-        raise InvalidSettingError(f"'{path.name}' has no requests")
+        raise InvalidSettingError(f"'{path}' has no requests")
     requests.sort(key=_start)
     first_s = requests[0][0]
     return [(at_s - first_s, kind) for at_s, kind in requests]

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from chiasm.cli.bench import options as o
+from chiasm.cli.commands import only_with, only_without
 from chiasm.cli.options import Json
 
 if TYPE_CHECKING:
@@ -13,6 +14,18 @@ if TYPE_CHECKING:
 _DEFAULT_RATE_PER_S = 2.0
 
 
+_CLASS = (
+    *("--kind", "--text-tokens", "--texts", "--output-tokens", "--videos", "--video-size", "--video-seconds"),
+    *("--images", "--image-size", "--image-tokens", "--image-format", "--image-reuse"),
+)
+
+
+@only_with("--trace", "--speed")
+@only_without("--mix", *_CLASS)
+@only_without("--trace", "--requests", "--arrivals", "--gamma-shape", "--repeats")
+@only_without("--peak", "--arrivals", "--gamma-shape", "--repeats")
+@only_without("--goodput", "--repeats")
+@only_with("--goodput", "--devices")
 def load(  # noqa: PLR0913 - each argument is an option
     url: o.Url,
     rate: o.Rate = None,

@@ -34,7 +34,7 @@ def read_requests(path: Path, usual: TracePicture) -> list[Request]:
     num_bytes = 0
     decode: Callable[[bytes], Any] | None = None
     for number, line in _lines(path):
-        where = f"Line {number} of '{path.name}'"
+        where = f"Line {number} of '{path}'"
         try:
             if decode is None:
                 kind = _kind_of(line, where)
@@ -49,7 +49,7 @@ def read_requests(path: Path, usual: TracePicture) -> list[Request]:
                 hint="Take a part of the trace.",
             )
     if not requests:
-        raise InvalidSettingError(f"'{path.name}' has no requests")
+        raise InvalidSettingError(f"'{path}' has no requests")
     return _from_zero(requests)
 
 
@@ -66,11 +66,11 @@ def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
             while line := file.readline(MAX_LINE_BYTES + 1):
                 number += 1
                 if len(line) > MAX_LINE_BYTES:
-                    raise InvalidSettingError(f"Line {number} of '{path.name}' is longer than {MAX_LINE_BYTES} bytes")
+                    raise InvalidSettingError(f"Line {number} of '{path}' is longer than {MAX_LINE_BYTES} bytes")
                 if line.strip():
                     yield number, line
     except OSError as error:
-        raise InvalidSettingError(f"'{path.name}' cannot be read: {error.strerror}") from error
+        raise InvalidSettingError(f"'{path}' cannot be read: {error.strerror}") from error
 
 
 def _kind_of(line: bytes, where: str) -> type[msgspec.Struct]:

@@ -37,7 +37,7 @@ def read_trace(path: Path, usual: TracePicture, *, speed: float = 1.0) -> Trace:
     requests = read_requests(path, usual)
     if len(requests) < _MIN_REQUESTS or requests[-1].at_s <= 0:
         raise InvalidSettingError(
-            f"'{path.name}' has {len(requests)} requests over {requests[-1].at_s:g} s",
+            f"'{path}' has {len(requests)} requests over {requests[-1].at_s:g} s",
             hint=f"At least {_MIN_REQUESTS} that come one after the other are needed.",
         )
     quick = [msgspec.structs.replace(one, at_s=one.at_s / speed) for one in requests] if speed != 1.0 else requests

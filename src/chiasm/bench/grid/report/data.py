@@ -108,7 +108,7 @@ def read_report(path: Path) -> Report:
     try:
         return msgspec.json.decode(path.read_bytes(), type=Report)
     except (OSError, msgspec.DecodeError) as error:
-        raise InvalidSettingError(f"'{path.name}' is no report of a grid: {error}") from error
+        raise InvalidSettingError(f"'{path}' is no report of a grid: {error}") from error
 
 
 def _score(found: list[CellResult], name: str, baseline: str, figure: Figure) -> Score:
