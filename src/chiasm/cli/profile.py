@@ -136,6 +136,10 @@ def _print(found: "Profile", out: Path) -> None:
     console = Console()
     console.print(table)
     console.print(f"Units: pixels of media, tokens elsewhere, answers side by side of step. Written to {out}")
+    if "encode" not in found.fits:
+        console.print("The model takes no pictures: the file is for traffic of texts alone.")
+        _print_sharing(found, console)
+        return
     _print_beside(found, console)
     if "transfer" not in found.fits:
         console.print("Transfers were not seen and count as free: profile a server with --topology e-pd for them.")

@@ -47,6 +47,14 @@ def serve(  # noqa: PLR0913 - one parameter is one option
     encoders: Annotated[int | None, typer.Option(help="Encoders of e-pd and e-p-d.", show_default="1")] = None,
     prefills: Annotated[int | None, typer.Option(help="Prefill workers of e-pd and e-p-d.", show_default="1")] = None,
     decodes: Annotated[int | None, typer.Option(help="Decode workers of e-p-d.", show_default="1")] = None,
+    costs: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE",
+            help="File of `chiasm profile`: stage costs to predict with from the first request on.",
+            show_default="made-up ones",
+        ),
+    ] = None,
     cluster: Annotated[
         str | None,
         typer.Option(
@@ -92,7 +100,7 @@ def serve(  # noqa: PLR0913 - one parameter is one option
 
       chiasm serve ./Qwen2.5-VL-3B-Instruct --adapter support=./adapters/support-v3
 
-      chiasm serve --topology auto
+      chiasm serve --topology auto --costs costs.json    (see docs/topologies.md)
 
       chiasm serve --topology e-p-d --cluster ray    (see docs/guides/ray.md)
 
@@ -120,6 +128,7 @@ def serve(  # noqa: PLR0913 - one parameter is one option
         routing__encoders=encoders,
         routing__prefills=prefills,
         routing__decodes=decodes,
+        routing__costs=costs,
         observability__log_level=log_level,
     ).settings
     _serve(settings, as_json=json, take_over=take_over)

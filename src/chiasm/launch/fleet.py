@@ -18,6 +18,7 @@ from chiasm.media.ingest import MediaIngest
 from chiasm.media.spool import Spool
 from chiasm.protocol.fleet import WorkerProcessState
 from chiasm.protocol.worker import Worker
+from chiasm.routing.costs.prior import read_prior
 from chiasm.routing.fleet import Fleet
 from chiasm.routing.router import Router
 from chiasm.settings import Settings
@@ -45,10 +46,11 @@ class WorkerFleet:
             keep: Lets further workers join and leave, until it is cancelled.
 
         Raises:
-            InvalidSettingError: A folder cannot be used.
+            InvalidSettingError: A folder or the file of costs cannot be used.
             EngineStartError: A process could not start; none is left.
         """
         self._settings = settings
+        self._prior = read_prior(settings.routing.costs) if settings.routing.costs else None
         self._watched = watched_folder(settings.routing.directory) if settings.routing.directory else None
         self._crew = crew or EmbeddedCrew(settings)
         self._keep_others = keep
@@ -88,7 +90,7 @@ class WorkerFleet:
         """See `Backend`. Opens when each stage has a worker that answered a real, tiny request."""
         async with AsyncExitStack() as closing:
             closing.push_async_callback(asyncio.to_thread, self._closing.close)
-            router = Router(self._settings.routing)
+            router = Router(self._settings.routing, prior=self._prior)
             closing.push_async_callback(router.aclose)
             ingest = MediaIngest(self._settings.media, self._crew.preparer, spool=self._spool)
             closing.push_async_callback(ingest.aclose)

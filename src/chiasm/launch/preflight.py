@@ -18,16 +18,22 @@ def check_gateway(settings: GatewaySettings) -> None:
 
 
 def check_backend(settings: Settings) -> None:
-    """Look whether adapters listed for workers of this host are there, and whether somebody reads the workers' file.
+    """Look whether adapters listed for workers of this host are there, and whether somebody reads the files named.
 
     Raises:
-        InvalidSettingError: The file is for vLLM, and another engine was asked for.
+        InvalidSettingError: The workers' file is for vLLM, and another engine was asked for; or there is no fleet to
+            route over with the costs of a file.
         AdapterError: A folder cannot be read.
     """
     if settings.vllm.workers_file and settings.engine.kind != "vllm":
         raise InvalidSettingError(
             f"Workers of a file are servers of vLLM, and the engine is {settings.engine.kind}",
             hint="Add --engine vllm, or give --workers a number",
+        )
+    if settings.routing.costs and settings.routing.topology == "local":
+        raise InvalidSettingError(
+            "Costs are for choosing among workers, and routing.topology is local",
+            hint="Add --topology auto, or another with workers, or leave routing.costs out",
         )
     if _has_language_models(settings):
         check_preloaded(settings.adapters)

@@ -9,7 +9,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from chiasm.observability.memory_metrics import MemoryLevels
-from chiasm.observability.receipt import Receipt, Span
+from chiasm.observability.receipt import ACTUAL, EXPECTED, Receipt, Span
 from chiasm.observability.tallies import Counted, Timed
 
 if TYPE_CHECKING:
@@ -50,6 +50,11 @@ LEVELS = {
     "adapters": "LoRA adapters in memory.",
 }
 """What levels mean, without their prefix. Engines may count more."""
+
+_BY_STAGE = {
+    EXPECTED: ("stage_expected_seconds", "What the learned costs said of a stage's work before it was done."),
+    ACTUAL: ("stage_actual_seconds", "What the same work took: over it, how wrong predictions are."),
+}
 
 Levels = Callable[[], Mapping[str, float]]
 
@@ -173,8 +178,22 @@ class _Levels(Collector):
             yield GaugeMetricFamily(f"chiasm_{name}", _meaning(name), value=value)
         for name, value in self._worker_levels().items():
             yield GaugeMetricFamily(f"chiasm_worker_{name}", _meaning(name), value=value)
-        for name, value in self._worker_totals().items():
-            yield CounterMetricFamily(f"chiasm_worker_{name}", _meaning(name), value=value)
+        totals = self._worker_totals()
+        for name, value in totals.items():
+            if not name.startswith((EXPECTED, ACTUAL)):
+                yield CounterMetricFamily(f"chiasm_worker_{name}", _meaning(name), value=value)
+        yield from _by_stage(totals)
+
+
+def _by_stage(totals: Mapping[str, float]) -> Iterator[Metric]:
+    """Totals of stages, as one metric for all stages."""
+    for beginning, (name, meaning) in _BY_STAGE.items():
+        family = CounterMetricFamily(_PREFIX + name, meaning, labels=["stage"])
+        for total, seconds in totals.items():
+            if total.startswith(beginning):
+                family.add_metric([total.removeprefix(beginning)], seconds)
+        if family.samples:
+            yield family
 
 
 def _meaning(name: str) -> str:

@@ -33,6 +33,8 @@ STAGES = (
     "first_token",  # sampling to the first event leaving the gateway, delivery included
 )
 """Stages before the first token, in path order. Time after it is `decode_s`."""
+EXPECTED, ACTUAL = "expected_s_", "actual_s_"
+"""Beginnings of a worker's totals that are seconds of a stage, as predicted and as they turned out."""
 _Clipped = tuple[float, float, int]
 _ORDER = {stage: position for position, stage in enumerate(STAGES)}
 
@@ -60,12 +62,20 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Route(msgspec.Struct, frozen=True, kw_only=True):
-    """The way a request took. `reason` is a sentence with the numbers that decided; `attempts` are in order of end."""
+    """The way a request took.
+
+    Attributes:
+        reason: A sentence with the numbers that decided.
+        attempts: In the order of their ends.
+        expected_s: Seconds of work that the learned costs said of it, of all its pictures (`encode`) and of its prompt
+            (`prefill`); what it came to is in the receipt's spans.
+    """
 
     path: str
     policy: str
     reason: str = ""
     attempts: tuple[Attempt, ...] = ()
+    expected_s: dict[str, float] = {}
 
 
 class MediaSize(msgspec.Struct, frozen=True):

@@ -23,6 +23,7 @@ from chiasm.routing.parts import RouterParts
 from chiasm.routing.passage import Passage
 from chiasm.routing.pictures import Pictures
 from chiasm.routing.plan import Plan
+from chiasm.routing.prediction import expected_s
 from chiasm.routing.quarantine import Case
 from chiasm.routing.recovery import Ladder, StageError
 from chiasm.routing.view import Job
@@ -44,6 +45,7 @@ class Journey:
         self._fan_out = FanOut(parts, request.request_id, self._pictures, self._ladder)
         self._passage = Passage(parts, request, self._pictures, self._ladder, self._start_s)
         self._starts = {prefix.items[-1]: prefix for prefix in reversed(self._prefixes) if prefix.items}
+        self._expected_s: dict[str, float] = {}
         self._is_committed = False
         self._is_finished = False
 
@@ -59,6 +61,7 @@ class Journey:
                     job = self._job()
                     try:
                         plan = self._plan(job)
+                        self._expected_s = expected_s(job, self._parts.costs.costs(), plan)
                     except (EngineDeadError, HandleExpiredError, ShuttingDownError) as error:
                         await self._until_somebody_returns(error)
                         continue
@@ -160,7 +163,13 @@ class Journey:
         return frozenset(name for name in able if self._passage.forwards_metadata(name))
 
     def _route(self, plan: Plan) -> Route:
-        return Route(path=plan.path, policy=plan.policy, reason=plan.reason, attempts=tuple(self._ladder.attempts))
+        return Route(
+            path=plan.path,
+            policy=plan.policy,
+            reason=plan.reason,
+            attempts=tuple(self._ladder.attempts),
+            expected_s=self._expected_s,
+        )
 
     def _step_down(self, failure: StageError) -> None:
         """Put a failed try on the ladder. Raises its error where there is no step left."""

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from chiasm.routing.costs.line import Coefficients
 from chiasm.routing.costs.model import StageCosts
 from chiasm.routing.overlap import saved_s
-from chiasm.routing.plan import EncodeGroup, fates_of
+from chiasm.routing.plan import EncodeGroup, Plan, fates_of
 from chiasm.routing.policies.base import EXTERNALITY
 from chiasm.routing.view import FleetView, Job, WorkerView
 
@@ -19,6 +19,18 @@ def uncovered_tokens(job: Job, costs: StageCosts, worker: str, covered: Collecti
     num_chars = job.num_chars - job.known_chars(worker)
     pixels = [item.num_pixels for item in job.items if item.identity not in covered for _ in item.positions]
     return costs.num_tokens(num_chars, pixels)
+
+
+def expected_s(job: Job, costs: StageCosts, plan: Plan) -> dict[str, float]:
+    """Seconds of work that a plan comes to, by stage, whoever does it and however much of it side by side."""
+    covered = {identity for identity, fate in plan.fates.items() if fate == "prefix"}
+    found = {"prefill": costs.prefill_s(plan.prefill, uncovered_tokens(job, costs, plan.prefill, covered))}
+    where = {identity: plan.prefill for identity, fate in plan.fates.items() if fate == "local"}
+    where |= {identity: group.worker for group in plan.groups for identity in group.identities}
+    if where:
+        pixels = {item.identity: item.num_pixels for item in job.items}
+        found["encode"] = sum(costs.encode_s(worker, pixels[identity]) for identity, worker in where.items())
+    return found
 
 
 def decode_strain_s(job: Job, fleet: FleetView, decode: WorkerView) -> float:

@@ -22,7 +22,7 @@ from chiasm.protocol.memory import Weighable
 from chiasm.protocol.worker import EncodeRequest, EncodeResponse, Role, WorkerInfo, WorkerStats
 from chiasm.routing.adapters import load_everywhere, unload_everywhere
 from chiasm.routing.clock import Clock, SystemClock
-from chiasm.routing.costs.model import CostModel
+from chiasm.routing.costs.model import CostModel, StageCosts
 from chiasm.routing.coverage.notes import ContentNotes
 from chiasm.routing.deletions import forget_everywhere
 from chiasm.routing.fan_out import FanOut
@@ -57,9 +57,11 @@ class Router:
         *,
         clock: Clock | None = None,
         policy: Policy | None = None,
+        prior: StageCosts | None = None,
     ) -> None:
+        """Route among nobody yet; `prior` has measured stage costs to start from."""
         clock = clock or SystemClock()
-        costs = CostModel()
+        costs = CostModel(prior)
         self.fleet = Fleet(settings, clock)
         self.health = Health(self.fleet, settings, clock)
         self._info: WorkerInfo | None = None
@@ -105,7 +107,10 @@ class Router:
         for one in stats:
             totals.update(one.totals)
         totals["hints_skipped"] = self.notes.num_skipped
-        own = self._parts.counts  # workers count under some of these names, too, and do not see the whole
+        own = {
+            **self._parts.counts,
+            **self._parts.costs.totals,
+        }  # workers count under some of these names, too, and do not see the whole
         sums["num_open_requests"] = self._parts.num_open
         is_healthy = bool(self.fleet.with_role("prefill") and self.fleet.with_role("decode"))
         return WorkerStats(is_healthy=is_healthy, totals={**totals, **own}, **sums)

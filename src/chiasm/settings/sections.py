@@ -244,6 +244,13 @@ class RoutingSettings(Section, frozen=True, kw_only=True):
         Literal["round_robin", "least_work", "content", "adaptive"],
         Meta(description="How a worker is chosen; adaptive predicts finish times from measured stage costs."),
     ] = "adaptive"
+    costs: Annotated[
+        str,
+        Meta(
+            description="File of `chiasm profile` on the gateway's machine: stage costs to predict with before any are "
+            "learned; empty: made-up ones."
+        ),
+    ] = ""
     crowding: Annotated[
         Annotated[float, Meta(ge=0, le=1)] | None,
         Meta(

@@ -107,6 +107,8 @@ class Calibration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         request: Everything a request costs before its first stage: gateway, template, tokens.
         media: One picture from its bytes to patches, on one thread; units are pixels.
         encode: One batch of pictures through the vision tower; units are visual tokens.
+        visual_tokens: Not seconds: the visual tokens of a picture; units are pixels. A simulation takes those of its
+            traffic, a gateway that starts from the file (`routing.costs`) these. None: not measured.
         prefill: The prompts in one step; units are tokens.
         prefill_quadratic_s: Seconds for each squared token of a prompt.
         encode_quadratic_s: Seconds for each squared visual token of a picture.
@@ -119,6 +121,8 @@ class Calibration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         encoder_factor: Time of an encoder apart, relative to `encode`: 2 is half as fast.
         encode_parts: A batch beside steps is computed in so many parts, between which a text's prompt may be, as
             measured; 1 where the tower cannot pause.
+        tower_in_step: An engine with all stages encodes pictures within the step that computes their prompt, as vLLM's
+            does; else it takes turns, as Chiasm's does.
         media_threads: Pictures prepared at once in one worker.
         text_waits_for_media: Whether requests without pictures go through the media threads' queue too.
         kv_tokens: Tokens of context that one engine holds; 0 is no limit. A generation waits until its whole context
@@ -137,6 +141,7 @@ class Calibration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     prefill: Cost = Cost()
     prefill_quadratic_s: Seconds = 0.0
     encode_quadratic_s: Seconds = 0.0
+    visual_tokens: Cost | None = None
     step: Cost = Cost()
     context_s: Seconds = 0.0
     transfer: Cost = Cost()
@@ -151,6 +156,7 @@ class Calibration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     max_media_step_s: Annotated[float, Meta(gt=0)] = 0.005
     max_encode_tokens: Annotated[int, Meta(ge=1)] = 1024
     encode_parts: Count = 1
+    tower_in_step: bool = False
     kv_tokens: Annotated[int, Meta(ge=0)] = 0
     prefix_cache_tokens: Annotated[int, Meta(ge=0)] = 0
     embedding_cache_tokens: Annotated[int, Meta(ge=0)] = 0
@@ -168,6 +174,14 @@ class Calibration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         return known is not None and (
             not self.evidence or any(name in self.evidence or getattr(known, name) for name in _BESIDE)
         )
+
+    @property
+    def knows_pictures(self) -> bool:
+        """Whether it says what pictures cost: the profile of a server that takes none does not.
+
+        A file without evidence is taken at its word.
+        """
+        return not self.evidence or "encode" in self.evidence or self.encode != Cost() or self.media != Cost()
 
     def prefill_s(self, num_tokens: int, num_prompts: int = 1) -> float:
         """Seconds for prompts of so many tokens in all, computed without anything beside them."""

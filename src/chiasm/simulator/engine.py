@@ -140,6 +140,7 @@ class Engine:
         self._num_context_tokens = 0
         self._wake = env.event()
         self._withdrawn: list[Generation] = []
+        self._owed: list[int] = []  # visual tokens of pictures that the next prompt's step encodes
         self._num_media = 0  # pictures in work in its own process
         self._process = env.process(self._run())
         if not is_apart:
@@ -189,7 +190,14 @@ class Engine:
             generation.fail(error)
 
     def encode(self, owner: str, num_tokens: int, on_encoded: Callable[[], None]) -> None:
-        """Queue a picture of a request; `on_encoded` is called when its embedding is there."""
+        """Queue a picture of a request; `on_encoded` is called when its embedding is there.
+
+        Where the tower runs within steps, that is at once, and the next step that computes a prompt takes longer.
+        """
+        if self._costs.tower_in_step and not self._is_apart:
+            self._owed.append(num_tokens)
+            on_encoded()
+            return
         self._pictures.add(_Picture(owner, num_tokens, on_encoded))
         self._awake()
 
@@ -298,15 +306,18 @@ class Engine:
         if step.num_decoding:
             decode_s = self._costs.step_s(step.num_decoding, self._num_context_tokens)
             cpu_s += decode_s * self._costs.step_cores(step.num_decoding, decode_s, self._num_context_tokens)
-        factor, all_s = self._device.step_factor(self._num_media), prefill_s + decode_s
+        tower_s = self._costs.encode_s(self._owed) if self._owed else 0.0
+        self._owed.clear()
+        factor = self._device.step_factor(self._num_media)
+        prefill_s, decode_s = prefill_s * factor, decode_s * factor
+        all_s, cpu_s = prefill_s + decode_s + tower_s, factor * cpu_s + tower_s * self._encode_cores
         with self._device.computing:
-            work = self._compute(all_s * factor, cpu_s / all_s if all_s else 1.0)
+            work = self._compute(all_s, cpu_s / all_s if all_s else 1.0)
             yield work.done
-        took_s = work.took_s(all_s * factor)
+        took_s = work.took_s(all_s)
         self._budget.see(step.num_tokens, took_s)
-        prefill_share = prefill_s / all_s if all_s else 0.0
-        self._busy.add("prefill", took_s * prefill_share)
-        self._busy.add("decode", took_s * (1.0 - prefill_share))
+        for what, seconds in (("encode", tower_s), ("prefill", prefill_s), ("decode", decode_s)):
+            self._busy.add(what, took_s * seconds / all_s if all_s else 0.0)
         promoted = [self._open[scheduled.key] for scheduled, _ in self._scheduler.complete(step)]
         self._took(1, step.num_decoding)
         for generation in promoted:

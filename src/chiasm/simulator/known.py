@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 
+from chiasm.errors import InvalidSettingError
 from chiasm.routing.costs.line import Coefficients
 from chiasm.routing.costs.model import StageCosts
 from chiasm.simulator.calibration import Calibration
@@ -15,7 +16,15 @@ def known_costs(calibration: Calibration, classes: Sequence[RequestClass], worke
     """Stage costs for policies, in the units that production has: pixels and characters instead of tokens.
 
     Production fits lines: what grows with the square goes by what pictures and prompts have on average.
+
+    Raises:
+        InvalidSettingError: There are pictures, and nothing says what they cost.
     """
+    if any(one.num_images for one in classes) and not calibration.knows_pictures:
+        raise InvalidSettingError(
+            "The traffic has pictures, and the calibration is of a model that takes none",
+            hint="Profile a server of a vision-language model, or describe traffic without pictures: --images 0",
+        )
     tokens_per_pixel = _tokens_per_pixel(classes)
     encode_s = calibration.encode.per_unit_s + calibration.encode_quadratic_s * _tokens_of_a_picture(classes)
     tower = Coefficients(calibration.encode.fixed_s, encode_s * tokens_per_pixel)

@@ -10,9 +10,18 @@ from chiasm.advisor.profile.asking import Answered, Reading
 from chiasm.advisor.profile.engine import EngineAsking
 from chiasm.advisor.profile.fitting import fitted, fitted_steps
 from chiasm.advisor.profile.runs import SIZES, Runs, profile_of
-from chiasm.errors import CapacityError, ContextLengthError, EngineError, InvalidSettingError
+from chiasm.errors import (
+    CapacityError,
+    ContextLengthError,
+    EngineError,
+    InvalidSettingError,
+    UnsupportedMediaError,
+)
 from chiasm.observability.receipt import Receipt, Span
 from chiasm.simulator.calibration import Cost, Interference, load_calibration, save_calibration
+from chiasm.simulator.cluster import aggregated
+from chiasm.simulator.run import simulate
+from chiasm.simulator.traffic import RequestClass, Traffic
 
 PIXELS_PER_TOKEN = 784
 
@@ -93,6 +102,7 @@ async def test_the_costs_of_a_known_server_are_found():
     assert costs.step.per_unit_s == pytest.approx(0.0005, rel=1e-2)
     assert costs.context_s == pytest.approx(1e-6, rel=0.1)
     assert costs.max_running == 7
+    assert costs.visual_tokens.at(448 * 448) == pytest.approx(256, rel=0.01)
     assert all(fit.error < 1e-3 for fit in found.fits.values())
     assert "kv_transfer" not in found.fits
 
@@ -163,6 +173,37 @@ async def test_a_server_of_short_contexts_is_profiled_up_to_them():
     await runs.run()
     assert profile_of(runs, "test").calibration.prefill.fixed_s == pytest.approx(0.004, rel=1e-3)
     assert told[-1][1] < told[-1][2]
+
+
+class TextServer(KnownServer):
+    """Its model takes no pictures."""
+
+    num_refused = 0
+
+    async def ask(self, text, *, num_output_tokens, picture=None):
+        if picture is not None:
+            self.num_refused += 1
+            raise UnsupportedMediaError("Media item 0: texts takes no pictures")
+        return await super().ask(text, num_output_tokens=num_output_tokens, picture=picture)
+
+
+async def test_a_server_that_takes_no_pictures_is_profiled_for_texts(tmp_path):
+    server, told = TextServer(), []
+    runs = Runs(server, 2, lambda *now: told.append(now))
+    await runs.run()
+    assert server.num_refused == 1, "it is not asked again"
+    assert all(num_done <= num_all for _, num_done, num_all in told)
+    found = profile_of(runs, "test")
+    assert found.calibration.prefill.fixed_s == pytest.approx(0.004, rel=1e-3)
+    assert found.calibration.step.fixed_s == pytest.approx(0.003, rel=1e-2)
+    assert set(found.fits) == {"prefill", "step"}
+    save_calibration(found.calibration, tmp_path / "costs.json")
+    known = load_calibration(tmp_path / "costs.json")
+    texts = RequestClass(text_tokens=64, output_tokens=8)
+    assert simulate(aggregated(1), Traffic(classes=(texts,), num_requests=5), known).record.ttft_s.size == 5
+    pictures = RequestClass(num_images=1, num_pixels=448 * 448, visual_tokens=256, text_tokens=8, output_tokens=8)
+    with pytest.raises(InvalidSettingError, match="a model that takes none"):
+        simulate(aggregated(1), Traffic(classes=(pictures,), num_requests=5), known)
 
 
 class SilentServer(KnownServer):

@@ -79,3 +79,15 @@ def test_adapters_of_workers_elsewhere_need_not_lie_here(tmp_path):
     check_backend(settings(adapter, *elsewhere, "routing.encoders=1"))
     with pytest.raises(AdapterError):
         check_backend(settings(adapter, *elsewhere, "routing.prefills=1"))
+
+
+def test_costs_without_a_fleet_are_an_error_that_says_so(tmp_path):
+    with pytest.raises(InvalidSettingError, match=r"routing\.topology is local"):
+        check_backend(settings(f"routing.costs={tmp_path / 'costs.json'}"))
+
+
+def test_a_file_without_costs_is_found_before_a_worker_is_started(tmp_path, no_engine):
+    (tmp_path / "costs.json").write_text("{}")
+    wrong = settings("routing.topology=auto", f"routing.costs={tmp_path / 'costs.json'}")
+    with pytest.raises(InvalidSettingError, match="does not hold stage costs"):
+        start_backend(wrong, unused)

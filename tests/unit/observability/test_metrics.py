@@ -70,6 +70,17 @@ def test_pictures_of_prompts_that_were_never_computed_are_told_apart(metrics):
     assert value(metrics, "chiasm_prompt_media_items_total") == 2
 
 
+def test_stages_of_a_fleet_are_counted_as_expected_and_as_they_were():
+    totals = {"steps": 7.0, "expected_s_encode": 0.5, "actual_s_encode": 0.75}
+    metrics = GatewayMetrics(dict, dict, lambda: totals)
+    assert value(metrics, "chiasm_stage_expected_seconds_total", stage="encode") == 0.5
+    assert value(metrics, "chiasm_stage_actual_seconds_total", stage="encode") == 0.75
+    names = {one.name for one in metrics.registry.collect()}
+    assert not any("_s_encode" in name for name in names), "once, and by stage"
+    totals.clear()
+    assert value(metrics, "chiasm_stage_expected_seconds_total", stage="encode") is None
+
+
 def test_levels_are_read_at_each_scrape(metrics, levels):
     assert value(metrics, "chiasm_requests_open") == 1.0
     levels["requests_open"] = 5.0

@@ -28,10 +28,10 @@ TOPOLOGIES = {
 class Fleet:
     """A router and the scripted workers behind it, by name."""
 
-    def __init__(self, topology, workers=None, *, takes_late=False, **settings) -> None:
+    def __init__(self, topology, workers=None, *, takes_late=False, prior=None, **settings) -> None:
         settings.setdefault("policy", "least_work")
         self.tensors = Tensors()
-        self.router = Router(RoutingSettings(topology=topology, **settings), clock=LoopClock())
+        self.router = Router(RoutingSettings(topology=topology, **settings), clock=LoopClock(), prior=prior)
         self.workers = {}
         for name, roles in (TOPOLOGIES[topology] if workers is None else workers).items():
             self.add(name, roles, takes_late_embeddings=takes_late and "prefill" in roles)

@@ -241,6 +241,30 @@ def test_a_dead_engine_is_told_of_nothing_any_more():
     assert bench.env.peek() == float("inf")
 
 
+def test_a_tower_within_steps_has_no_turn_of_its_own():
+    costs = msgspec.structs.replace(COSTS, tower_in_step=True)
+    bench = Bench(costs)
+    bench.generate("a", 0.0, 50, 101)  # first at 0.060, then steps of 5 ms
+
+    def later():
+        yield bench.env.timeout(0.072)  # in the third of them, which ends at 0.075
+        bench.encode_now("p", "p", 40)
+        generation = Generation(bench.env, 20, 1)
+        bench.note("p.first", generation.first)
+        bench.engine.submit(generation)
+
+    bench.env.process(later())
+    times = bench.run()
+    assert times["p.first"] == pytest.approx(0.075 + (0.020 + 0.040) + 0.030 + 0.005), "tower, prompt, and a's step"
+    assert times["a.done"] == pytest.approx(times["p.first"] + (100 - 3 - 1) * 0.005)
+
+
+def test_an_encoder_apart_has_no_steps_for_its_tower():
+    bench = Bench(msgspec.structs.replace(COSTS, tower_in_step=True), is_apart=True)
+    bench.encode("p", 0.0, 40)
+    assert bench.run()["p"] == pytest.approx(0.060)
+
+
 def test_parts_of_a_prompt_together_cost_its_square():
     costs = msgspec.structs.replace(COSTS, prefill=Cost(per_unit_s=0.001), prefill_quadratic_s=1e-6)
     bench = Bench(costs)

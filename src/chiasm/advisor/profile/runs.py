@@ -16,7 +16,7 @@ from chiasm.advisor.profile.sharing import CoreUse, with_contention
 from chiasm.advisor.profile.steps import NUM_QUESTIONS, StepRuns
 from chiasm.bench.workload.pictures import picture
 from chiasm.bench.workload.text import words
-from chiasm.errors import ContextLengthError, InvalidSettingError
+from chiasm.errors import ContextLengthError, InvalidSettingError, UnsupportedMediaError
 from chiasm.routing.costs.spans import busy_s
 from chiasm.simulator.calibration import Calibration, Cost, Evidence, Interference
 
@@ -51,7 +51,12 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Runs:
-    """Asks, and collects points by stage."""
+    """Asks, and collects points by stage.
+
+    Attributes:
+        takes_pictures: Whether it does, as far as is known; one that refuses the first is not asked about any more.
+        visual_tokens: Of pictures: their pixels, and their tokens.
+    """
 
     def __init__(self, asking: Asks, num_repeats: int, on_run: OnRun, processes: Processes | None = None) -> None:
         self._asking = asking
@@ -60,10 +65,12 @@ class Runs:
         self._num_done = 0
         self._num_all = num_repeats * (len(TEXTS) + len(LONG_TEXTS) + len(SIZES) + NUM_QUESTIONS + 1) + 1
         self._takes_long_texts = True
+        self.takes_pictures = True
         self._interference = InterferenceRuns(asking, self._fresh)
         self._random = random.Random(token_hex(8))  # noqa: S311 - no cache may know these texts
         self.use = CoreUse(processes)
         self.points: dict[str, list[Point]] = {}
+        self.visual_tokens: list[Point] = []
         self.steps = StepRuns(self._answer, self.use)
         self.overheads_s: list[float] = []
 
@@ -82,7 +89,10 @@ class Runs:
                 "The server's receipts do not say how long prompts took",
                 hint="Its engine reports no times; profile a server with Chiasm's own engine",
             )
-        await self._pictures()
+        if self.takes_pictures:
+            await self._pictures()
+        else:
+            self._num_done += len(SIZES)
         await self.steps.run()
         await self._company()
 
@@ -116,10 +126,17 @@ class Runs:
         return prefill_s
 
     async def _pictures(self) -> None:
-        for width, height in SIZES:
+        for place, (width, height) in enumerate(SIZES):
             made = picture(token_hex(8), (width, height), "jpeg")
-            answered, cpu_s = await self._alone("Pictures", self._fresh(8), made)
+            try:
+                answered, cpu_s = await self._alone("Pictures", self._fresh(8), made)
+            except UnsupportedMediaError:
+                self.takes_pictures = False
+                self._num_done += len(SIZES) - place
+                return
             receipt = answered.receipt
+            if receipt.num_visual_tokens:
+                self.visual_tokens.append((width * height, receipt.num_visual_tokens))
             self._add("media", width * height, busy_s(receipt.spans, _MEDIA))
             self._add("encode", receipt.num_visual_tokens, busy_s(receipt.spans, ("encode",)))
             self._add("transfer", receipt.num_visual_tokens, busy_s(receipt.spans, ("transfer",)))
@@ -140,7 +157,8 @@ class Runs:
 
     async def _company(self) -> None:
         self._on_run("Interference", self._num_done, self._num_all)
-        await self._interference.run()
+        if self.takes_pictures:
+            await self._interference.run()
         self._num_done += 1
 
     async def _ask(self, what: str, text: str, num_output_tokens: int, made: bytes | None = None) -> Answered:
@@ -172,6 +190,7 @@ def profile_of(runs: Runs, source: str, **limits: int) -> Profile:
             request=Cost(fixed_s=request_s),
             prefill_quadratic_s=fits["prefill"].quadratic_s,
             encode_quadratic_s=fits["encode"].quadratic_s if "encode" in fits else 0.0,
+            visual_tokens=fitted(runs.visual_tokens).cost if runs.visual_tokens else None,
             context_s=context_s,
             interference=runs.beside.interference,
             encode_parts=runs.beside.encode_parts,

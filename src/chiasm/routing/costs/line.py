@@ -24,25 +24,36 @@ class Line:
     The prior is seen at zero and at `usual_units`; nothing is ever predicted to cost less than nothing.
     """
 
-    def __init__(self, prior: Coefficients, usual_units: float) -> None:
+    def __init__(self, prior: Coefficients, usual_units: float, num_seen: float = 0.0) -> None:
+        """Start from a prior, which counts as so many observations that are forgotten as all others."""
         self._anchors = [(0.0, prior.at(0.0)), (usual_units, prior.at(usual_units))]
         self._weight = self._x = self._y = self._xx = self._xy = 0.0
+        for units, seconds in self._anchors:
+            self._add(units, seconds, num_seen / len(self._anchors))
         self._found: Coefficients | None = prior
 
     def see(self, units: float, seconds: float) -> None:
         """Take an observation."""
         self._found = None
-        self._weight = self._weight * _FORGET + 1.0
-        self._x = self._x * _FORGET + units
-        self._y = self._y * _FORGET + seconds
-        self._xx = self._xx * _FORGET + units * units
-        self._xy = self._xy * _FORGET + units * seconds
+        self._weight *= _FORGET
+        self._x *= _FORGET
+        self._y *= _FORGET
+        self._xx *= _FORGET
+        self._xy *= _FORGET
+        self._add(units, seconds, 1.0)
 
     def coefficients(self) -> Coefficients:
         """The line as of now."""
         if self._found is None:
             self._found = self._fitted()
         return self._found
+
+    def _add(self, units: float, seconds: float, weight: float) -> None:
+        self._weight += weight
+        self._x += weight * units
+        self._y += weight * seconds
+        self._xx += weight * units * units
+        self._xy += weight * units * seconds
 
     def _fitted(self) -> Coefficients:
         weight, x, y, xx, xy = self._weight, self._x, self._y, self._xx, self._xy

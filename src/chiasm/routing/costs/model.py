@@ -1,21 +1,25 @@
 """Stage costs: learned in `CostModel`, handed to policies as `StageCosts`, which never changes under their hands."""
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 
 import msgspec
 
+from chiasm.observability.receipt import ACTUAL, EXPECTED
 from chiasm.routing.costs.line import Coefficients, Line
 from chiasm.routing.lru import Lru
 
-_TYPICAL_PIXELS = 448.0 * 448.0
-_TYPICAL_TOKENS = 256.0
-_TYPICAL_CHARS = 400.0
+TYPICAL_PIXELS = 448.0 * 448.0
+TYPICAL_TOKENS = 256.0
+TYPICAL_CHARS = 400.0
 _TYPICAL_RUNNING = 4.0
 _KEPT = 0.95
 _MAX_WORKERS = 256
+_MEASURED_SEEN = 5.0
+"""Observations that a measured prior counts as: more than a first request, which may find everything cold."""
 
-PRIOR_ENCODE = Coefficients(0.004, 0.03 / _TYPICAL_PIXELS)
-PRIOR_PREFILL = Coefficients(0.004, 0.02 / _TYPICAL_TOKENS)
+PRIOR_ENCODE = Coefficients(0.004, 0.03 / TYPICAL_PIXELS)
+PRIOR_PREFILL = Coefficients(0.004, 0.02 / TYPICAL_TOKENS)
 PRIOR_STEP = Coefficients(0.004, 0.001)
 PRIOR_HOP_S = 0.002
 PRIOR_TAKE_S = 0.001
@@ -68,21 +72,29 @@ class StageCosts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CostModel:
-    """Learns stage costs from what requests turn out to cost."""
+    """Learns stage costs from what requests turn out to cost.
 
-    def __init__(self) -> None:
+    Attributes:
+        totals: Seconds that stages took, and those that were expected of the same work before it was learned from.
+    """
+
+    def __init__(self, measured: StageCosts | None = None) -> None:
+        """Start from what was measured, or else from what is made up, which the first request outweighs."""
+        prior = measured or StageCosts()
+        self._prior_seen = seen = 0.0 if measured is None else _MEASURED_SEEN
         self._encode: Lru[Line] = Lru(_MAX_WORKERS)
-        self._encode_any = Line(PRIOR_ENCODE, _TYPICAL_PIXELS)
+        self._encode_any = Line(prior.encode_any, TYPICAL_PIXELS, seen)
         self._prefill: Lru[Line] = Lru(_MAX_WORKERS)
-        self._prefill_any = Line(PRIOR_PREFILL, _TYPICAL_TOKENS)
-        self._step = Line(PRIOR_STEP, _TYPICAL_RUNNING)
-        self._text = Line(PRIOR_TOKENS_OF_CHARS, _TYPICAL_CHARS)
-        self._pictures = Line(PRIOR_TOKENS_OF_PIXELS, _TYPICAL_PIXELS)
-        self._hop_s = PRIOR_HOP_S
-        self._take_s = PRIOR_TAKE_S
-        self._output_tokens = PRIOR_OUTPUT_TOKENS
-        self._text_prefill_s = PRIOR_TEXT_PREFILL_S
+        self._prefill_any = Line(prior.prefill_any, TYPICAL_TOKENS, seen)
+        self._step = Line(prior.step, _TYPICAL_RUNNING, seen)
+        self._text = Line(prior.tokens_of_chars, TYPICAL_CHARS)
+        self._pictures = Line(prior.tokens_of_pixels, TYPICAL_PIXELS)
+        self._hop_s = prior.hop_s
+        self._take_s = prior.take_s
+        self._output_tokens = prior.output_tokens
+        self._text_prefill_s = prior.text_prefill_s
         self._costs: StageCosts | None = None
+        self.totals: dict[str, float] = defaultdict(float)
 
     def costs(self) -> StageCosts:
         """What is known now."""
@@ -105,11 +117,13 @@ class CostModel:
     def see_encode(self, worker: str, num_items: int, num_pixels: int, seconds: float) -> None:
         """Some pictures were encoded in one go; each is taken to have cost its share."""
         each = (worker, num_pixels / num_items, seconds / num_items)
-        self._see(self._encode, self._encode_any, _TYPICAL_PIXELS, each)
+        expected_s = self._see(self._encode, self._encode_any, TYPICAL_PIXELS, each)
+        self._compare("encode", num_items * expected_s, seconds)
 
     def see_prefill(self, worker: str, num_tokens: int, seconds: float) -> None:
         """A prompt was computed, all but what a cache covered."""
-        self._see(self._prefill, self._prefill_any, _TYPICAL_TOKENS, (worker, num_tokens, seconds))
+        expected_s = self._see(self._prefill, self._prefill_any, TYPICAL_TOKENS, (worker, num_tokens, seconds))
+        self._compare("prefill", expected_s, seconds)
 
     def see_text_prefill(self, seconds: float) -> None:
         """A prompt without pictures was computed."""
@@ -118,6 +132,7 @@ class CostModel:
 
     def see_step(self, num_running: int, seconds: float) -> None:
         """A generation's tokens took this long each while so many ran."""
+        self._compare("step", self._step.coefficients().at(num_running), seconds)
         self._step.see(num_running, seconds)
         self._costs = None
 
@@ -128,11 +143,13 @@ class CostModel:
 
     def see_hop(self, seconds: float) -> None:
         """A call for embeddings took this much longer than the work it asked for."""
+        self._compare("hop", self._hop_s, seconds)
         self._hop_s = _KEPT * self._hop_s + (1 - _KEPT) * seconds
         self._costs = None
 
     def see_take(self, seconds: float) -> None:
         """A prompt's embeddings took this long to come from other workers."""
+        self._compare("take", self._take_s, seconds)
         self._take_s = _KEPT * self._take_s + (1 - _KEPT) * seconds
         self._costs = None
 
@@ -146,12 +163,19 @@ class CostModel:
         self._pictures.see(num_pixels, num_embeddings)
         self._costs = None
 
-    def _see(self, lines: Lru[Line], everyone: Line, usual_units: float, seen: tuple[str, float, float]) -> None:
+    def _compare(self, stage: str, expected_s: float, actual_s: float) -> None:
+        self.totals[f"{EXPECTED}{stage}"] += expected_s
+        self.totals[f"{ACTUAL}{stage}"] += actual_s
+
+    def _see(self, lines: Lru[Line], everyone: Line, usual_units: float, seen: tuple[str, float, float]) -> float:
+        """Learn from what a worker did. Returns what was expected of it until now."""
         worker, units, seconds = seen
         line = lines.get(worker)
         if line is None:
-            line = Line(everyone.coefficients(), usual_units)
+            line = Line(everyone.coefficients(), usual_units, self._prior_seen)
             lines.put(worker, line)
+        expected_s = line.coefficients().at(units)
         line.see(units, seconds)
         everyone.see(units, seconds)
         self._costs = None
+        return expected_s

@@ -51,6 +51,8 @@ export function details(receipt) {
   if (receipt.num_items) lines.push(`${many(receipt.num_items, "picture")}, ${receipt.num_cached_embeddings} not encoded again`);
   if (receipt.route) {
     lines.push(`Way: ${receipt.route.path}${receipt.route.reason ? ` (${receipt.route.reason})` : ""}`);
+    const expected = Object.entries(receipt.route.expected_s ?? {}).map(([stage, seconds]) => `${ms(seconds)} of ${stage}`);
+    if (expected.length) lines.push(`Expected: ${expected.join(", ")}`);
     const attempts = receipt.route.attempts.map((one) => `${one.stage} on ${one.worker}: ${words(one.outcome)}`);
     if (attempts.length) lines.push(`Attempts: ${attempts.join(", ")}`);
   }
