@@ -167,3 +167,25 @@ def test_full_shared_memory_is_an_overload_and_the_producer_goes_on(monkeypatch)
         assert ours.num_offered == 2
     finally:
         ours.close()
+
+
+@pytest.mark.parametrize("size", [0, 1, MIB, 3 * MIB])
+def test_bytes_of_every_size_arrive(size):
+    ours = ShmTransport(max_bytes=8 * MIB)
+    try:
+        assert bytes(ours.get(ours.put("a", noise(1, size), ttl_s=60), size, timeout_s=5)) == noise(1, size)
+    finally:
+        ours.close()
+
+
+def test_what_is_made_of_a_view_has_no_lease_to_end():
+    ours = ShmTransport(max_bytes=4 * MIB)
+    try:
+        taken = ours.get(ours.put("a", noise(1, MIB), ttl_s=60), MIB, timeout_s=5)
+        part = taken.obj[:10]
+        del part
+        ours.drop("a")
+        ours.put("b", noise(2, MIB), ttl_s=60)
+        assert bytes(taken) == noise(1, MIB)
+    finally:
+        ours.close()

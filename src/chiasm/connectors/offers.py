@@ -80,17 +80,20 @@ class OfferBook(Generic[T]):
         Raises:
             OverloadedError: The quota is used up by what is still on offer.
         """
-        view, expires_at = memoryview(data).cast("B"), self._clock() + ttl_s
-        offer = self.find(key)
-        if offer is not None and self._shelf.holds(offer.value, view):
-            offer.expires_at = expires_at
-            self._shelf.renew(offer.value, view, expires_at)
-            return offer.value
-        self.remove(key)
-        self._make_room(view.nbytes)
+        view, now = memoryview(data).cast("B"), self._clock()
+        num_bytes, expires_at = view.nbytes, now + ttl_s
+        offer = self._offers.get(key)
+        if offer is not None:
+            if offer.expires_at > now and self._shelf.holds(offer.value, view):
+                offer.expires_at = expires_at
+                self._shelf.renew(offer.value, view, expires_at)
+                return offer.value
+            self.remove(key)
+        if now >= self._next_sweep_at or self._used_bytes + num_bytes > self._max_bytes:
+            self._make_room(num_bytes)
         value = self._shelf.place(key, view, expires_at)
-        self._offers[key] = Offer(value, view.nbytes, expires_at)
-        self._used_bytes += view.nbytes
+        self._offers[key] = Offer(value, num_bytes, expires_at)
+        self._used_bytes += num_bytes
         return value
 
     def find(self, key: str) -> Offer[T] | None:
@@ -122,8 +125,7 @@ class OfferBook(Generic[T]):
             self.remove(key)
 
     def _make_room(self, num_bytes: int) -> None:
-        if self._clock() >= self._next_sweep_at or self._used_bytes + num_bytes > self._max_bytes:
-            self.sweep()
+        self.sweep()
         if self._used_bytes + num_bytes > self._max_bytes:
             raise OverloadedError(
                 f"{self._used_bytes} of {self._max_bytes} bytes are offered to other workers; {num_bytes} do not fit",

@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 
 from benchmarks import ec_transfer, render
+from benchmarks.transfer_ways import PlainMemory
 from tests.unit.benchmarks.test_render import MACHINE
 
 WAYS = ("memcpy", "shm", "tcp", "file", "safetensors")
@@ -48,3 +49,14 @@ def test_copying_takes_its_targets_in_turn_and_copies():
     for number in range(6):
         assert copying(np.full(4096, number, np.uint8), number)["hand_over"] > 0
     assert copying._targets[:, 0].tolist() == [3, 4, 5]
+
+
+def test_plain_memory_reaches_the_other_side_and_is_used_again(tmp_path):
+    producer, consumer = PlainMemory(tmp_path), PlainMemory(tmp_path)
+    offered = {}
+    for number in range(5):
+        if number >= 2:
+            producer.drop(str(number - 2))
+        offered[number] = producer.put(str(number), np.full(4096, number, np.uint8).data, ttl_s=1)
+        assert bytes(consumer.get(offered[number], 4096, timeout_s=1)) == bytes([number]) * 4096
+    assert len(set(offered.values())) == 2

@@ -84,7 +84,7 @@ def read_head(memory: mmap.mmap) -> int:
 
 
 def write_slot(memory: mmap.mmap, number: int, generation: int, offset: int, num_bytes: int, expires_at: float) -> None:
-    """Describe a tensor whose bytes are in place. Nobody knows its generation yet, so nobody reads half of this."""
+    """Describe a tensor. Nobody knows its generation until its bytes are in place, so nobody reads half of this."""
     _SLOT.pack_into(memory, _SLOT_STRIDE_BYTES * (number + 1), generation, offset, num_bytes, expires_at)
 
 
@@ -118,18 +118,22 @@ def released_generation(memory: mmap.mmap, number: int) -> int:
     return int(_RELEASED.unpack_from(memory, _SLOT_STRIDE_BYTES * (number + 1) + _SLOT.size)[0])
 
 
-def lock_slot(fd: int, number: int, *, is_shared: bool) -> bool:
-    """Lock a slot for this open file: shared to read, exclusive to recycle. False when another lock forbids it."""
-    kind = fcntl.F_RDLCK if is_shared else fcntl.F_WRLCK
+def lock_slot(fd: int, number: int) -> bool:
+    """Lock a slot for this open file to recycle it. False while anyone leases it."""
     try:
-        fcntl.fcntl(fd, fcntl.F_OFD_SETLK, _LOCK.pack(kind, os.SEEK_SET, number, 1, 0))
+        fcntl.fcntl(fd, fcntl.F_OFD_SETLK, _LOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, number, 1, 0))
     except BlockingIOError:
         return False
     return True
 
 
+def lease_slot(fd: int, number: int) -> None:
+    """Lock a slot for this open file to read it. Raises `BlockingIOError` while its owner recycles it."""
+    fcntl.fcntl(fd, fcntl.F_OFD_SETLK, _LOCK.pack(fcntl.F_RDLCK, os.SEEK_SET, number, 1, 0))
+
+
 def unlock_slot(fd: int, number: int) -> None:
-    """Undo `lock_slot`; closing the file does, too."""
+    """Undo `lock_slot` and `lease_slot`; closing the file does, too."""
     fcntl.fcntl(fd, fcntl.F_OFD_SETLK, _LOCK.pack(fcntl.F_UNLCK, os.SEEK_SET, number, 1, 0))
 
 
@@ -146,7 +150,7 @@ def create(num_bytes: int) -> tuple[str, int]:
             # a process that starts at this very moment may take the file for a leftover before it is locked
             if _try_own(fd) and os.fstat(fd).st_nlink:
                 os.ftruncate(fd, num_bytes)
-                lock_slot(fd, 0, is_shared=False)
+                lock_slot(fd, 0)
                 unlock_slot(fd, 0)
                 return name, fd
             os.close(fd)

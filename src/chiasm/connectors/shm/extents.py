@@ -17,7 +17,7 @@ class Extents:
 
     def take(self, num_bytes: int) -> int | None:
         """Return where a range starts that is now in use, None when no gap is wide enough."""
-        units = self._units(num_bytes)
+        units = -(-num_bytes // self._unit_bytes) or 1
         for index, (start, length) in enumerate(self._free):
             if length >= units:
                 self._free[index : index + 1] = [(start + units, length - units)] if length > units else []

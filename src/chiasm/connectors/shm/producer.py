@@ -21,6 +21,7 @@ _MIN_SLOTS = 1024
 _PREFAULT_BYTES = 16 * 2**20
 _MADV_POPULATE_WRITE = 23  # Linux 5.14; not in Python's mmap
 _MAX_LEASE_CHECKS = 16
+_MAX_UNYIELDING_BYTES = 2 * 2**20  # copied without letting other threads run, which takes less than getting back to it
 
 
 class Placed(msgspec.Struct, frozen=True):
@@ -56,16 +57,20 @@ class Producer:
         arena.write_head(self._memory, self._num_slots)
 
     def place(self, key: str, data: memoryview, expires_at: float) -> Placed:
-        """See `Shelf.place`."""
+        """See `Shelf.place`. Copying comes last: it empties caches, and what is left to do then is least."""
         if self._lent:
             self._reclaim(_MAX_LEASE_CHECKS)
         num_bytes = data.nbytes
         offset = self._take(num_bytes)
-        self._bytes[offset : offset + num_bytes] = np.frombuffer(data, np.uint8)
         slot = self._free_slots.pop()
-        self._generation += 1
-        arena.write_slot(self._memory, slot, self._generation, offset, num_bytes, expires_at)
-        return Placed(slot, self._generation, arena.format_address(self._name, slot, self._generation))
+        generation = self._generation = self._generation + 1
+        arena.write_slot(self._memory, slot, generation, offset, num_bytes, expires_at)
+        placed = Placed(slot, generation, f"{self._name}/{slot}/{generation}")
+        if num_bytes <= _MAX_UNYIELDING_BYTES:
+            self._memory[offset : offset + num_bytes] = data
+        else:
+            self._bytes[offset : offset + num_bytes] = np.frombuffer(data, np.uint8)
+        return placed
 
     def holds(self, value: Placed, data: memoryview) -> bool:
         """See `Shelf.holds`."""
@@ -144,7 +149,7 @@ class Producer:
         A reader locks first and looks at the generation then; here it is cleared first and locked then. So either the
         lock fails here, or every later look finds the generation cleared.
         """
-        if not arena.lock_slot(self._fd, number, is_shared=False):
+        if not arena.lock_slot(self._fd, number):
             return False
         arena.unlock_slot(self._fd, number)
         _, offset, num_bytes, _ = arena.read_slot(self._memory, number)

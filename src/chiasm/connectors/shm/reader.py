@@ -2,10 +2,10 @@
 
 import mmap
 import os
-import time
 from collections import deque
 from contextlib import suppress
 from threading import Lock
+from time import monotonic
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,7 @@ _MIN_VIEW_BYTES = 128 * 1024
 _MAX_LEASED_SHARE = 16
 _MAX_VIEWS = 64  # each is an open file
 _MAX_IDLE_LEASES = 8
+_BYTE = np.dtype(np.uint8)
 _MOST_DIGITS = 19  # of a slot or generation, so that both are 64-bit numbers
 
 
@@ -39,31 +40,27 @@ class MappedArena:
         self._name = name
         self._num_slots = arena.read_head(self.memory)
         self._idle: deque[int] = deque()  # open files without a lock
-        self._returned: deque[int] = deque()  # bytes of views that have ended
-        self._leased_bytes = 0
-        self._num_views = 0
+        self._views: dict[int, int] = {}  # open file that a view leases by -> its bytes
 
     def __del__(self) -> None:
         for fd in getattr(self, "_idle", ()):
             os.close(fd)
 
-    def lease(self, slot: int) -> int:
-        """Lock a slot; returns the open file. Raises `TransferError` and its kinds."""
-        if slot >= self._num_slots:
-            raise TransferError("The address names a slot that is not there")
+    def take(self, slot: int, generation: int, num_bytes: int) -> Buffer:
+        """Bytes that a slot offers, read-only: a view that keeps its lease, or a copy. Raises as `Transport.get`."""
+        fd = self._lease(slot)
+        is_view = False
         try:
-            fd = self._idle.pop()
-        except IndexError:
-            fd = self._open()
-        try:
-            is_locked = arena.lock_slot(fd, slot, is_shared=True)
-        except OSError as error:
-            os.close(fd)
-            raise TransferError(f"Shared memory cannot be locked: {error.strerror}") from error
-        if not is_locked:
-            self._idle.append(fd)
-            raise HandleExpiredError("The tensor is no longer offered")
-        return fd
+            offset = self._offset(slot, generation, num_bytes)
+            is_view = num_bytes >= _MIN_VIEW_BYTES and self._try_count(fd, num_bytes)
+            if not is_view:
+                return np.frombuffer(self.memory, np.uint8, num_bytes, offset).copy().data.toreadonly()
+            view = View(num_bytes, _BYTE, self.memory, offset)
+            view.lease = (self, fd, slot)
+            return view.data
+        finally:
+            if not is_view:
+                self.give_back(fd, slot)
 
     def give_back(self, fd: int, slot: int) -> None:
         """End a lease."""
@@ -73,11 +70,11 @@ class MappedArena:
         else:
             os.close(fd)
 
-    def end_view(self, fd: int, slot: int, num_bytes: int) -> None:
+    def end_view(self, fd: int, slot: int) -> None:
         """End a lease that was counted by `try_count`."""
+        del self._views[fd]
         with suppress(OSError):
             self.give_back(fd, slot)
-        self._returned.append(num_bytes)
 
     def release(self, slot: int, generation: int) -> None:
         """Tell the producer that nobody takes a tensor any more."""
@@ -91,16 +88,48 @@ class MappedArena:
         finally:
             os.close(fd)
 
-    def try_count(self, num_bytes: int) -> bool:
-        """Count a view of so many bytes, if it may be: one of any size, more up to a share of the arena."""
-        while self._returned:
-            self._leased_bytes -= self._returned.popleft()
-            self._num_views -= 1
-        is_much = self._leased_bytes + num_bytes > len(self.memory) // _MAX_LEASED_SHARE
-        if self._num_views and (is_much or self._num_views >= _MAX_VIEWS):
+    def _lease(self, slot: int) -> int:
+        """Lock a slot; returns the open file."""
+        if slot >= self._num_slots:
+            raise TransferError("The address names a slot that is not there")
+        try:
+            fd = self._idle.pop()
+        except IndexError:
+            fd = self._open()
+        try:
+            arena.lease_slot(fd, slot)
+        except BlockingIOError:
+            self._idle.append(fd)
+            raise HandleExpiredError("The tensor is no longer offered") from None
+        except OSError as error:
+            os.close(fd)
+            raise TransferError(f"Shared memory cannot be locked: {error.strerror}") from error
+        return fd
+
+    def _offset(self, slot: int, generation: int, num_bytes: int) -> int:
+        """Where the tensor lies that a leased slot offers."""
+        memory = self.memory
+        offered, offset, offered_bytes, expires_at, released = arena.read_offer(memory, slot)
+        is_offered = offered == generation != released and generation and expires_at > monotonic()
+        if not is_offered or not arena.is_in_use(memory):
+            raise HandleExpiredError("The tensor is no longer offered")
+        if offered_bytes != num_bytes or offset + num_bytes > len(memory):
+            raise TransferError(f"{offered_bytes} bytes are offered, {num_bytes} were announced")
+        return offset
+
+    def _try_count(self, fd: int, num_bytes: int) -> bool:
+        """Count a view of so many bytes, if it may be: one of any size, more up to a share of the arena.
+
+        It counts before it looks, so that of two threads at once none may take a view rather than both.
+        """
+        views = self._views
+        views[fd] = num_bytes
+        if len(views) == 1:
+            return True
+        is_much = sum(list(views.values())) > len(self.memory) // _MAX_LEASED_SHARE
+        if is_much or len(views) > _MAX_VIEWS:
+            del views[fd]
             return False
-        self._leased_bytes += num_bytes
-        self._num_views += 1
         return True
 
     def _open(self, flags: int = os.O_RDONLY) -> int:
@@ -114,12 +143,14 @@ class MappedArena:
 class View(np.ndarray[Any, np.dtype[np.uint8]]):
     """Bytes in an arena. The lease ends with this object, which every memoryview and tensor made of it keeps alive."""
 
-    lease: tuple[MappedArena, int, int] | None = None
+    __slots__ = ("lease",)
+    lease: tuple[MappedArena, int, int]  # missing where numpy made one of these of another
 
     def __del__(self) -> None:
-        if self.lease is not None:
-            mapped, fd, slot = self.lease
-            mapped.end_view(fd, slot, self.nbytes)
+        lease = getattr(self, "lease", None)
+        if lease is not None:
+            mapped, fd, slot = lease
+            mapped.end_view(fd, slot)
 
 
 class Reader:
@@ -132,21 +163,7 @@ class Reader:
     def get(self, text: str, num_bytes: int) -> Buffer:
         """See `Transport.get`; never waits."""
         mapped, slot, generation = self._place(text)
-        fd = mapped.lease(slot)
-        is_view = False
-        try:
-            offset = _checked_offset(mapped.memory, slot, generation, num_bytes)
-            if num_bytes >= _MIN_VIEW_BYTES:
-                with self._lock:
-                    is_view = mapped.try_count(num_bytes)
-            if not is_view:
-                return _copy(mapped.memory, offset, num_bytes)
-            view = View(num_bytes, np.uint8, mapped.memory, offset)
-            view.lease = (mapped, fd, slot)
-            return view.data
-        finally:
-            if not is_view:
-                mapped.give_back(fd, slot)
+        return mapped.take(slot, generation, num_bytes)
 
     def release(self, text: str) -> None:
         """See `Transport.release`."""
@@ -176,17 +193,3 @@ class Reader:
                 del self._arenas[other]
             mapped = self._arenas[name] = MappedArena(name)
             return mapped
-
-
-def _checked_offset(memory: mmap.mmap, slot: int, generation: int, num_bytes: int) -> int:
-    offered, offset, offered_bytes, expires_at, released = arena.read_offer(memory, slot)
-    is_offered = offered == generation != released and generation and expires_at > time.monotonic()
-    if not is_offered or not arena.is_in_use(memory):
-        raise HandleExpiredError("The tensor is no longer offered")
-    if offered_bytes != num_bytes or offset + num_bytes > len(memory):
-        raise TransferError(f"{offered_bytes} bytes are offered, {num_bytes} were announced")
-    return offset
-
-
-def _copy(memory: mmap.mmap, offset: int, num_bytes: int) -> memoryview:
-    return np.frombuffer(memory, np.uint8, num_bytes, offset).copy().data.toreadonly()
