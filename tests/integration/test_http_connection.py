@@ -417,3 +417,27 @@ async def test_shutting_down_closes_idle_connections_and_lets_the_others_finish(
         idle_writer.close()
         may_end.set()
         assert (await asyncio.wait_for(reader.read(), PATIENCE_S)).endswith(b"connection: close\r\n\r\ndone")
+
+
+async def test_shutting_down_does_not_cut_an_answer_whose_body_still_comes():
+    body, rest = bytes(100_000), bytes(3_000_000)
+    async with served(refuse) as (made, reader, writer):
+        writer.write(post(body + rest).removesuffix(rest))
+        await until(lambda: not made.state.tasks and made.state.total_requests)
+        (connection,) = made.state.connections
+        connection.shutdown()
+        assert not connection.transport.is_closing()
+        writer.write(rest)
+        await asyncio.wait_for(writer.drain(), PATIENCE_S)
+        assert (await asyncio.wait_for(reader.read(), PATIENCE_S)).endswith(b"\r\n\r\nno")
+        await until(lambda: not made.state.connections)
+
+
+async def test_shutting_down_waits_for_a_withheld_body_no_longer_than_before():
+    async with served(refuse, keep_alive_s=0.2) as (made, reader, writer):
+        writer.write(post(bytes(100_000))[:-1])
+        await until(lambda: not made.state.tasks and made.state.total_requests)
+        for connection in list(made.state.connections):
+            connection.shutdown()
+        assert (await asyncio.wait_for(reader.read(), PATIENCE_S)).endswith(b"\r\n\r\nno")
+        await until(lambda: not made.state.connections)

@@ -201,8 +201,11 @@ class Connection(asyncio.BufferedProtocol):
             self._leave(call)
 
     def shutdown(self) -> None:
-        """Close when the request under way is answered."""
-        if self._active is None or self._active.has_ended:
+        """Close when the request under way is answered, and its answer has arrived: see `ended`."""
+        if self._num_discarded >= 0:
+            self._end_after_this()
+            self._say_end()
+        elif self._active is None or self._active.has_ended:
             self.transport.close()
         else:
             self._end_after_this()
@@ -232,9 +235,13 @@ class Connection(asyncio.BufferedProtocol):
         self._num_discarded = 0
         self._num_direct_bytes = self._num_direct_bytes or call.num_missing
         self._expire_soon()
-        if not call.keeps_alive and self.transport.can_write_eof():
-            self.transport.write_eof()
+        if not call.keeps_alive:
+            self._say_end()
         self.resume_reading()
+
+    def _say_end(self) -> None:
+        if self.transport.can_write_eof():
+            self.transport.write_eof()
 
     def _leave(self, call: Call) -> None:
         """Go on after a call of which nothing is left."""
