@@ -6,11 +6,13 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from chiasm.errors import EngineStartError
+from chiasm.launch.vllm import guard
 from chiasm.launch.vllm.process import Command, VllmProcess
 
 DEADLINE_S = 30.0
@@ -236,3 +238,34 @@ def test_nobody_else_opens_its_socket_whatever_the_owners_umask(start, tmp_path)
         os.umask(before)
     process.wait_ready(nothing)
     assert (tmp_path / "v.sock").stat().st_mode & 0o077 == 0
+
+
+ASKED_AT_ONCE = """
+import os, runpy, signal, subprocess, sys
+start = subprocess.Popen
+def started(*arguments, **options):
+    server = start(*arguments, **options)
+    print(server.pid, flush=True)
+    os.kill(os.getpid(), SIGNAL)
+    return server
+subprocess.Popen = started
+sys.argv = sys.argv[1:]
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
+def test_a_guard_that_is_asked_to_end_while_it_starts_its_server_leaves_none(number):
+    script = ASKED_AT_ONCE.replace("SIGNAL", str(int(number)))
+    arguments = [guard.__file__, "5", sys.executable, "-c", "import time; time.sleep(600)"]
+    with subprocess.Popen(
+        [sys.executable, "-c", script, *arguments],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True,
+    ) as running:  # fmt: skip
+        server = int(running.stdout.readline())
+        try:
+            running.wait(DEADLINE_S)
+            until_gone(server)
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(running.pid, signal.SIGKILL)

@@ -24,16 +24,25 @@ _KEEPER = b"multiprocessing.resource_tracker"
 def main() -> None:
     """Run the command in this process's group, and the group for no longer than the command and the owner."""
     stop_s = float(sys.argv[1])
-    signal.signal(signal.SIGUSR1, lambda *_: _end_all())
-    server = subprocess.Popen(sys.argv[2:], stdin=subprocess.DEVNULL)  # noqa: S603 - what the owner says
+    server: subprocess.Popen[bytes] | None = None
+    is_asked_to_end = False
 
     def end(*_: object) -> None:
-        with suppress(ProcessLookupError):
-            server.terminate()
-        threading.Timer(stop_s, _end_all).start()
+        nonlocal is_asked_to_end
+        is_asked_to_end = True
+        if server is not None:
+            with suppress(ProcessLookupError):
+                server.terminate()
+            threading.Timer(stop_s, _end_all).start()
 
+    # before the server starts: a signal that ends this process in between would leave the server behind. They are
+    # functions, also that for Ctrl+C, which the owner minds, so that the server has the system's ways with signals
+    signal.signal(signal.SIGUSR1, lambda *_: _end_all())
     signal.signal(signal.SIGTERM, end)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl+C is for the owner, which ends its servers when it has drained
+    signal.signal(signal.SIGINT, lambda *_: None)
+    server = subprocess.Popen(sys.argv[2:], stdin=subprocess.DEVNULL)  # noqa: S603 - what the owner says
+    if is_asked_to_end:
+        end()
     threading.Thread(target=_until_owner_is_gone, daemon=True).start()
     server.wait()
     _until_alone(_GRACE_S)  # engines that end by themselves tidy up
