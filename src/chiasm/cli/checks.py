@@ -37,6 +37,7 @@ def run_checks(settings: Settings) -> Iterator[Check]:
     yield _cpu()
     yield _memory()
     yield _port(settings)
+    yield _pictures()
     if settings.engine.kind == "vllm":
         from chiasm.cli.vllm_checks import vllm_checks
 
@@ -129,13 +130,23 @@ def _port(settings: Settings) -> Check:
     return Check("port", "ok", f"{host} port {port} is free")
 
 
+def _pictures() -> Check:
+    from chiasm.launch.compiled import picture_code
+    from chiasm.media.kernels.registry import BUILD_HINT
+
+    found = picture_code()
+    if found.kernels:
+        return Check("pictures", "ok", f"native ({found.kernels})")
+    detail = f"{found.instead}: the native code, several times as fast, was not built when Chiasm was installed"
+    return Check("pictures", "warn", detail, BUILD_HINT)
+
+
 def _decoder(settings: Settings) -> Check:
     from chiasm.launch.engine import native_kernels, packing_works
+    from chiasm.media.kernels.registry import BUILD_HINT
 
     engine = settings.engine
     try:
-        from chiasm.engines.embedded.decoder.registry import BUILD_HINT
-
         kernels, is_packed = native_kernels(), engine.pack_weights and packing_works(engine.dtype)
     except (ImportError, OSError) as error:
         return Check("decoder", "warn", f"torch does not load: {error}")

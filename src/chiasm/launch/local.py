@@ -15,6 +15,7 @@ from chiasm.gateway import create_app
 from chiasm.gateway.policy import policy_of
 from chiasm.gateway.state import Gateway, Ingest
 from chiasm.launch.backend import Backend
+from chiasm.launch.compiled import log_compiled
 from chiasm.launch.engine import Progress, start_worker
 from chiasm.launch.linking import linked
 from chiasm.launch.memory import settle
@@ -72,6 +73,7 @@ def start_backend(settings: Settings, progress: Progress) -> Backend:
         MissingExtraError, InvalidSettingError, EngineStartError: It cannot be started.
         AdapterError: An adapter that is to be there from the start is not.
     """
+    log_compiled(settings)
     check_backend(settings)
     if settings.engine.kind == "vllm":
         from chiasm.launch.fleet import WorkerFleet

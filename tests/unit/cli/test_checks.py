@@ -10,6 +10,7 @@ from chiasm.cli import checks
 from chiasm.cli.app import app
 from chiasm.cli.checks import Check
 from chiasm.errors import EngineStartError
+from chiasm.launch.compiled import Part
 from chiasm.launch.server import bind
 from chiasm.settings import EngineSettings, Settings
 
@@ -124,3 +125,12 @@ def test_the_machine_is_described():
     assert checks._cpu().detail
     assert checks._memory().detail
     assert "Python" in checks._python().detail
+
+
+def test_pictures_without_compiled_code_are_named_with_what_to_do(monkeypatch):
+    monkeypatch.setattr("chiasm.launch.compiled.picture_code", lambda: Part("pictures", "avx2", "Pillow and numpy"))
+    assert checks._pictures() == Check("pictures", "ok", "native (avx2)")
+    monkeypatch.setattr("chiasm.launch.compiled.picture_code", lambda: Part("pictures", None, "Pillow and numpy"))
+    found = checks._pictures()
+    assert (found.status, found.detail.startswith("Pillow and numpy: ")) == ("warn", True)
+    assert "GCC 8" in found.fix

@@ -8,6 +8,11 @@ from chiasm.media.kernels.plain import PlainKernels
 
 logger = logging.getLogger(__name__)
 
+BUILD_HINT = (
+    "Install a C compiler (GCC 8 or newer) and Python's headers (Debian: apt install gcc python3-dev), and then Chiasm "
+    "once more"
+)
+
 
 @functools.cache
 def kernels() -> Kernels:
@@ -15,6 +20,6 @@ def kernels() -> Kernels:
     try:
         from chiasm.media.kernels.native import NativeKernels
     except ImportError:
-        logger.info("Pictures are prepared without compiled code; install a C compiler and Chiasm once more for it")
+        logger.info("Pictures are prepared without compiled code. %s", BUILD_HINT)
         return PlainKernels()
     return NativeKernels()

@@ -9,10 +9,9 @@ from numpy.typing import NDArray
 from chiasm.engines.embedded.decoder.base import Decoder
 from chiasm.engines.embedded.families.base import LoadedModel
 from chiasm.errors import EngineStartError
+from chiasm.media.kernels.registry import BUILD_HINT
 
 logger = logging.getLogger(__name__)
-
-BUILD_HINT = "Install a C compiler and Python's headers (Debian: apt install gcc python3-dev) and Chiasm once more"
 
 
 def make_decoder(
