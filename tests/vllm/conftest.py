@@ -4,7 +4,16 @@ from pathlib import Path
 
 import pytest
 
-from tests.vllm.crews import ORDER, Crews, aggregated_crew, disaggregated_crew, fleet_crew, in_order, split_crew
+from tests.vllm.crews import (
+    ORDER,
+    Crews,
+    aggregated_crew,
+    disaggregated_crew,
+    fleet_crew,
+    in_order,
+    split_crew,
+    towerless_crew,
+)
 from tests.vllm.gateways import gateway
 from tests.vllm.servers import CHEAP_START
 
@@ -68,6 +77,11 @@ def fleet(crews, tmp_path_factory):
 @pytest.fixture
 def split(crews, tmp_path_factory):
     return split_crew(crews, tmp_path_factory.mktemp)
+
+
+@pytest.fixture
+def towerless(crews, tmp_path_factory):
+    return towerless_crew(crews, tmp_path_factory.mktemp)
 
 
 @pytest.fixture(scope="session")

@@ -1,9 +1,7 @@
 """Groups of servers that the tests share: each is started when a test first wants it, and none twice."""
 
-import logging
 import os
 import secrets
-import time
 from collections import OrderedDict
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
@@ -15,7 +13,9 @@ import pytest
 from chiasm.launch.vllm.installed import installed_vllm
 from tests.vllm.fleets import Fleet, fleet
 from tests.vllm.gateways import Gateway, gateway
+from tests.vllm.logs import heard
 from tests.vllm.servers import vllm_python
+from tests.vllm.towerless import Towerless, towerless
 
 MARKS = [
     pytest.mark.vllm,
@@ -23,13 +23,11 @@ MARKS = [
     pytest.mark.skipif(not vllm_python().exists(), reason="no environment with vLLM: run `make test-vllm`"),
 ]
 """Of every module here. `pytest.mark.vllm(is_last=True)` on a test that takes a server away from its crew."""
-ORDER = ("aggregated", "fleet", "split", "disaggregated")
+ORDER = ("aggregated", "fleet", "split", "towerless", "disaggregated")
 """In which the crews' tests run, whichever files they are in."""
 OPERATOR = "operator"
 """Key of the gateways of crews that Chiasm starts."""
 _MAX_SERVERS = 4
-_PATIENCE_S = 20.0
-_ENCODER_RAN = "Finish execute for mm hash"
 OPERATED = f'gateway.admin_keys=["{OPERATOR}"]'
 _UNI = 'vllm.extra_arguments=["--distributed-executor-backend", "uni"]'
 
@@ -77,37 +75,10 @@ class Crews:
         return sum(one.num_servers for one in self._running.values())
 
 
-class Log(logging.Handler):
-    """What servers that Chiasm started print."""
-
-    def __init__(self) -> None:
-        super().__init__(logging.DEBUG)
-        self.lines: list[str] = []
-
-    def emit(self, record: logging.LogRecord) -> None:
-        """Keep a line."""
-        self.lines.append(record.getMessage())
-
-    def encoded_by(self, worker: str) -> int:
-        """How often a server's encoder ran."""
-        return sum(line.startswith(f"{worker}: ") and _ENCODER_RAN in line for line in self.lines)
-
-    def sees_encoding_by(self, worker: str, after: int) -> bool:
-        """Wait until a server's encoder has run more often than that; False when it has not in time.
-
-        What a server prints comes through a pipe, often after its answer.
-        """
-        deadline_s = time.monotonic() + _PATIENCE_S
-        while (found := self.encoded_by(worker)) <= after and time.monotonic() < deadline_s:
-            time.sleep(0.05)
-        return found > after
-
-
 class Split:
     """An encoder and a server for the rest, split over two processes, which may encode when no encoder delivers."""
 
     def __init__(self, folder: Path) -> None:
-        self.log = Log()
         self._folder = folder
         self._own = (
             "engine.kind=vllm",
@@ -118,12 +89,7 @@ class Split:
         self._closing = ExitStack()
 
     def __enter__(self) -> "Split":
-        logger = logging.getLogger("chiasm.launch.vllm.process")
-        level = logger.level
-        logger.addHandler(self.log)
-        logger.setLevel(logging.DEBUG)
-        self._closing.callback(logger.removeHandler, self.log)
-        self._closing.callback(logger.setLevel, level)
+        self.log = self._closing.enter_context(heard())
         os.environ["VLLM_LOGGING_LEVEL"] = "DEBUG"
         try:
             self.started = self._closing.enter_context(gateway(*self._own, "vllm.tensor_parallel=2"))
@@ -171,6 +137,11 @@ def fleet_crew(crews: Crews, folder: Callable[[str], Path]) -> Fleet:
 def split_crew(crews: Crews, folder: Callable[[str], Path]) -> Split:
     """See `Split`."""
     return crews.lend("split", 3, lambda: Split(folder("split")))
+
+
+def towerless_crew(crews: Crews, folder: Callable[[str], Path]) -> Towerless:
+    """Servers of a model that prefills without its vision tower; see `Towerless`."""
+    return crews.lend("towerless", 3, lambda: towerless(folder("towerless")))
 
 
 def disaggregated_crew(crews: Crews, settings: Callable[[], tuple[str, ...]]) -> Gateway:

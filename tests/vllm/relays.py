@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
-from urllib.parse import urlsplit
+
+from chiasm.launch.vllm.process import connection_to
 
 Body = dict[str, Any]
 Change = Callable[[Body], Body]
@@ -29,7 +30,7 @@ class Relay:
     """Hands calls on to a server.
 
     Attributes:
-        to: The server's URL; another one may take its place.
+        to: The server's address; another one may take its place.
         asked: What becomes of a chat call on its way to the server.
         answered: What becomes of an answer that is no stream.
     """
@@ -86,7 +87,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.close_connection = True
             return
         headers = {name: value for name, value in self.headers.items() if name.lower() not in _OF_ONE_CONNECTION}
-        connection = http.client.HTTPConnection(urlsplit(owner.to).netloc, timeout=_TIMEOUT_S)
+        connection = connection_to(owner.to, _TIMEOUT_S)
         try:
             connection.request(self.command, self.path, sent, headers)
             self._answer(connection.getresponse(), owner.answered if is_chat else unchanged)
