@@ -132,6 +132,33 @@ async def test_who_is_no_vllm_that_we_know_is_not_taken_in(tmp_path, path, answe
             await VllmWorker.connect(address, model(), VllmOptions(name="w", roles=("encode",)))
 
 
+async def test_what_a_prefilling_server_keeps_is_found_by_its_register(tmp_path):
+    async with scripted(tmp_path) as (script, address):
+        script.answers["/query"] = (200, '{"0": {"engine_id": "first", "worker_addr": {}}}')
+        script.answers["/v1/chat/completions"] = (200, json.dumps({"choices": [], **{"usage": COUNTS["usage"]}}))
+        options = VllmOptions(name="w", roles=("prefill",), kv_register=address)
+        worker = await VllmWorker.connect(address, model(), options)
+        asked = chat("x", hands_over_kv=True, stream=False)
+        (finished,), error = await outcome(worker, asked)
+        assert error is None
+        told = json.loads(finished.kv.address)
+        assert (told["transfer_id"], told["remote_engine_id"]) == ("r", "first")
+        assert told["remote_bootstrap_addr"] == address
+        script.answers["/query"] = (200, '{"0": {"engine_id": "second", "worker_addr": {}}}')
+        await worker.refresh()
+        (finished,), _ = await outcome(worker, asked)
+        assert json.loads(finished.kv.address)["remote_engine_id"] == "second", "it was started again"
+        script.answers["/query"] = (200, "{}")
+        with pytest.raises(EngineDeadError, match="not registered"):
+            await worker.refresh()
+        assert not worker.stats().is_healthy
+        assert isinstance((await outcome(worker, asked))[1], EngineDeadError)
+        script.answers["/query"] = (200, '{"detail": "Not Found"}')
+        with pytest.raises(EngineDeadError, match="no bootstrap server"):
+            await worker.refresh()
+        await worker.aclose()
+
+
 async def test_a_stream_is_events_and_counts(tmp_path):
     async with connected(tmp_path) as (script, worker):
         script.answers["/v1/chat/completions"] = (200, events(ROLE, WORD, END, COUNTS))

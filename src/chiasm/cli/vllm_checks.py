@@ -34,6 +34,11 @@ def vllm_checks(settings: Settings) -> Iterator[Check]:
         yield Check("workers", "fail", error.message, error.hint)
         return
     yield _workers(crew)
+    if settings.routing.topology == "e-p-d" and settings.vllm.kv_connector == "mooncake":
+        yield Check(
+            "mooncake", "warn", "servers that prefill listen on every address of their hosts, and ask nobody for a key",
+            "Let nobody but the other servers reach their ports, or use vllm.kv_connector = 'nixl'",
+        )  # fmt: skip
     yield _media(settings)
     yield _cache_events(settings, crew)
     yield from _hand_over(settings, takes_videos=crew.model.takes_videos)

@@ -71,8 +71,11 @@ class VllmSettings(Section, frozen=True, kw_only=True):
         5.0
     )
     kv_connector: Annotated[
-        Literal["nixl", "mooncake"], Meta(description="How keys and values reach decode in e-p-d.")
+        Literal["nixl", "mooncake"], Meta(description="How keys and values reach decode in e-p-d; mooncake: CUDA only.")
     ] = "nixl"
+    mooncake_protocol: Annotated[
+        Literal["rdma", "tcp"], Meta(description="How Mooncake moves them; tcp where there is no RDMA device.")
+    ] = "rdma"
     kv_events: Annotated[
         Literal["auto", "yes", "no"],
         Meta(

@@ -24,7 +24,7 @@ from chiasm.launch.processes.specs import (
 )
 from chiasm.launch.vllm.cache_events import events_of_listed, events_of_started, require_listener, wants_events
 from chiasm.launch.vllm.devices import among, assigned, check_cores, check_split, is_encoder, num_devices
-from chiasm.launch.vllm.flags import Place, arguments_of, environment_of, hands_embeddings_over
+from chiasm.launch.vllm.flags import Place, arguments_of, environment_of, hands_embeddings_over, registers_kv
 from chiasm.launch.vllm.installed import InstalledVllm, installed_vllm, interpreter
 from chiasm.launch.vllm.ports import lasting_port
 from chiasm.launch.vllm.process import Command, VllmProcess
@@ -33,7 +33,7 @@ from chiasm.media.decoding import PictureDecoder
 from chiasm.media.prepare.base import ImagePreparer
 from chiasm.media.spool import Spool
 from chiasm.protocol.adapters import AdapterLoad
-from chiasm.protocol.worker import Worker
+from chiasm.protocol.worker import Role, Worker
 from chiasm.routing.vllm import ServedModel, VllmWorker
 from chiasm.routing.vllm.adapters import AdapterCopies
 from chiasm.routing.vllm.model import config_of, special_tokens_of
@@ -86,6 +86,8 @@ class VllmCrew:
         self._events: Mapping[str, EventsAddress | None] = {}  # by server, of those that are started
         if any(one.kv_events for one in self._by_name.values()):
             require_listener("kv_events of the workers' file", "leave it out")
+        self._kv_ports: dict[str, int] = {}  # by server, of those that keep keys and values without saying so
+        self._check_kv()
         if self.specs:
             self._prepare()
         self.crowding = self._crowding()
@@ -108,7 +110,8 @@ class VllmCrew:
         def spawn(spec: WorkerSpec) -> Process:
             assert self._embeddings is not None, "made above"
             place = self.place(spec.address or f"unix:{folder / spec.name}.sock", spool_folder, self._embeddings.path)
-            place = place._replace(adapters=first, cache_events=self._events[spec.name])
+            port = self._kv_ports.get(spec.name, place.kv_port)
+            place = place._replace(adapters=first, cache_events=self._events[spec.name], kv_port=port)
             environment = inherited_environment() | environment_of(spec, settings, place)
             environment |= {"PYTHONPATH": str(inside)} | ({"VLLM_API_KEY": self._token} if self._token else {})
             if self._installed.device == "cuda":
@@ -173,6 +176,27 @@ class VllmCrew:
             self._devices = dict(zip((spec.name for spec in self.specs), named, strict=True))
         else:
             check_cores(vllm, len(os.sched_getaffinity(0)))
+        registering = [spec.name for spec in self.specs if registers_kv(spec.roles, self._settings)]
+        if registering and self._device() == "cpu":
+            raise InvalidSettingError(
+                "vllm.kv_connector = 'mooncake' does not run on CPU in vLLM 0.32", hint="Use 'nixl', or CUDA devices"
+            )
+        self._kv_ports = {name: lasting_port(self._settings.transfer.host) for name in registering}
+
+    def _check_kv(self) -> None:
+        """Raises `InvalidSettingError` where keys and values could not be found by those that are to fetch them."""
+        unknown = [
+            one.name
+            for one in self._by_name.values()
+            if registers_kv(one.roles, self._settings) and not one.kv_bootstrap
+        ]
+        unknown += [spec.name for spec in self.specs if spec.address and registers_kv(spec.roles, self._settings)]
+        if unknown:
+            raise InvalidSettingError(
+                f"Where '{unknown[0]}' registers its keys and values with Mooncake is not known",
+                hint="Start it by vLLM's own command, with VLLM_MOONCAKE_BOOTSTRAP_PORT, and give its entry of the "
+                "workers' file kv_bootstrap = \"http://host:port\"; or use vllm.kv_connector = 'nixl'",
+            )
 
     def _crowding(self) -> float:
         if not self.specs or self._device() != "cpu":
@@ -221,6 +245,7 @@ class VllmCrew:
                     ec_connector=self._settings.vllm.ec_connector if hands_over else "",
                     turn=turn,
                     cache_events=self._events_of(name, listed, rank),
+                    kv_register=self._kv_register_of(name, listed, roles),
                 )
                 workers.append((called, await VllmWorker.connect(address, self.model, options)))
         except BaseException:
@@ -242,6 +267,13 @@ class VllmCrew:
         first = self._events.get(name)
         return first.of_rank(rank) if first is not None else None
 
+    def _kv_register_of(self, name: str, listed: ListedWorker | None, roles: Sequence[Role]) -> str:
+        if not registers_kv(roles, self._settings):
+            return ""
+        return (
+            f"http://{self._settings.transfer.host}:{self._kv_ports[name]}" if listed is None else listed.kv_bootstrap
+        )
+
     def _num_ranks(self, listed: ListedWorker | None, spec: WorkerSpec | None) -> int:
         if listed is not None:
             return listed.data_parallel
@@ -260,6 +292,7 @@ class VllmRosterCrew(VllmCrew):
             for spec in vllm_specs(settings.routing)
         }
         self.shares_host = False
+        self._check_kv()
 
 
 def vllm_specs(routing: RoutingSettings) -> list[WorkerSpec]:

@@ -12,13 +12,16 @@ from chiasm.launch.vllm.devices import is_encoder
 from chiasm.protocol.worker import Role
 from chiasm.routing.vllm.cache_events import EventsAddress
 from chiasm.settings import Settings
-from chiasm.settings.process import thread_variables
+from chiasm.settings.process import THREAD_VARIABLES, unless_set
 
 _NO_DOMAIN = "none.invalid"  # RFC 2606: nothing resolves there, so that a server fetches nothing
 _STRUCTURED = {"backend": "guidance", "disable_any_whitespace": True}  # the embedded engine's, as it uses it
 _EXTENSION = "chiasm.engines.vllm.forgetting.Forgetting"
 _SCHEDULER = "chiasm.engines.vllm.scheduler.CheckedScheduler"
 _RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)  # that vLLM takes
+_ON_SHARED_CORES = THREAD_VARIABLES | {"VLLM_ENABLE_V1_MULTIPROCESSING": "0"}
+"""The second has an engine compute where it schedules, as on a GPU, unless its model is split. Else it and its worker
+take a core from whoever computes: each waits for the other without sleeping, for up to a second after the last step."""
 EC_MODULE = "chiasm.engines.vllm.ec_connector"
 
 
@@ -83,19 +86,24 @@ def environment_of(spec: WorkerSpec, settings: Settings, place: Place) -> dict[s
     if place.takes_images:
         variables["VLLM_MEDIA_CONNECTOR"] = "chiasm"  # its entry point is in the folder that Chiasm is imported from
     if hands_kv_over(spec):
-        host = settings.transfer.host
-        variables |= {"VLLM_NIXL_SIDE_CHANNEL_HOST": host, "VLLM_NIXL_SIDE_CHANNEL_PORT": str(place.kv_port)}
-        if place.device == "cpu":
-            variables["UCX_TLS"] = "tcp,shm,self"
+        variables |= _kv_variables(settings, place)
     if place.device == "cpu":
         gib = max(1, -(-settings.vllm.kv_cache_bytes // 2**30))
         variables |= {"VLLM_CPU_KVCACHE_SPACE": str(gib), "VLLM_CPU_OMP_THREADS_BIND": "nobind"}
-        variables |= thread_variables()
+        variables |= unless_set(_ON_SHARED_CORES)
         if settings.engine.threads:
             variables["OMP_NUM_THREADS"] = str(settings.engine.threads)
         if _is_eager(settings, place):
             variables["TORCHDYNAMO_DISABLE"] = "1"  # or the first request with logprobs compiles for half a minute
     return variables
+
+
+def _kv_variables(settings: Settings, place: Place) -> dict[str, str]:
+    host, port = settings.transfer.host, str(place.kv_port)
+    if settings.vllm.kv_connector == "mooncake":
+        return {"VLLM_MOONCAKE_BOOTSTRAP_PORT": port, "VLLM_HOST_IP": host}
+    variables = {"VLLM_NIXL_SIDE_CHANNEL_HOST": host, "VLLM_NIXL_SIDE_CHANNEL_PORT": port}
+    return variables | ({"UCX_TLS": "tcp,shm,self"} if place.device == "cpu" else {})
 
 
 def _further_calls(spec: WorkerSpec, settings: Settings, *, is_private: bool) -> dict[str, str]:
@@ -129,6 +137,11 @@ def hands_embeddings_over(roles: Sequence[Role], settings: Settings, *, takes_im
 def hands_kv_over(spec: WorkerSpec) -> bool:
     """Whether keys and values go from it to another server, or come from one."""
     return ("prefill" in spec.roles) != ("decode" in spec.roles)
+
+
+def registers_kv(roles: Sequence[Role], settings: Settings) -> bool:
+    """Whether a server keeps keys and values that others must be told of, since it does not say so itself."""
+    return "prefill" in roles and "decode" not in roles and settings.vllm.kv_connector == "mooncake"
 
 
 def _is_eager(settings: Settings, place: Place) -> bool:
@@ -207,7 +220,8 @@ def _ec(role: str, settings: Settings, place: Place) -> Mapping[str, Any]:
 
 def _kv(role: str, settings: Settings, place: Place) -> Mapping[str, Any]:
     if settings.vllm.kv_connector == "mooncake":
-        return {"kv_connector": "MooncakeConnector", "kv_role": role}
+        extra = {"mooncake_protocol": settings.vllm.mooncake_protocol}
+        return {"kv_connector": "MooncakeConnector", "kv_role": role, "kv_connector_extra_config": extra}
     return {"kv_connector": "NixlConnector", "kv_role": role, "kv_buffer_device": place.device}
 
 

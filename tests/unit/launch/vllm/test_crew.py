@@ -118,6 +118,27 @@ def test_a_rosters_servers_need_no_vllm_here_and_their_roles_are_known_by_name(m
     assert {(one.roles, one.data_parallel) for one in crew._by_name.values()} == {(WHOLE, 2)}
 
 
+def test_who_registers_keys_and_values_with_mooncake_must_be_found(installed, tmp_path):
+    with pytest.raises(InvalidSettingError, match="does not run on CPU"):
+        VllmCrew(settings("e-p-d", kv_connector="mooncake"))
+    VllmCrew(settings("e-pd", kv_connector="mooncake"))
+    installed(num_cuda=3)
+    crew = VllmCrew(settings("e-p-d", kv_connector="mooncake"))
+    assert crew._kv_register_of("prefill-0", None, ("prefill",)) == f"http://127.0.0.1:{crew._kv_ports['prefill-0']}"
+    assert crew._kv_register_of("decode-0", None, ("decode",)) == ""
+    assert VllmCrew(settings("e-p-d"))._kv_register_of("prefill-0", None, ("prefill",)) == "", "NIXL says it itself"
+    with pytest.raises(InvalidSettingError, match="'prefill-0' registers"):
+        VllmRosterCrew(settings("e-p-d", kv_connector="mooncake"))
+    path, entry = tmp_path / "workers.toml", '[[workers]]\nurl = "http://a:8000"\nroles = ["prefill"]\nname = "p"\n'
+    listed = settings("e-p-d", kv_connector="mooncake", workers_file=str(path))
+    path.write_text(entry)
+    with pytest.raises(InvalidSettingError, match="'p' registers"):
+        VllmCrew(listed)
+    path.write_text(entry + 'kv_bootstrap = "http://a:8998"\n')
+    crew = VllmCrew(listed)
+    assert crew._kv_register_of("p", crew._by_name["p"], ("prefill",)) == "http://a:8998"
+
+
 def test_events_that_must_be_heard_need_somebody_to_listen(installed, monkeypatch, tmp_path):
     monkeypatch.setattr(cache_events, "has_zmq", lambda: False)
     path = tmp_path / "workers.toml"

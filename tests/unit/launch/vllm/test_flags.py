@@ -119,6 +119,21 @@ def test_keys_and_values_go_from_prefill_to_decode():
     assert loaded(bare["decode-0"], "--limit-mm-per-prompt")["image"] == 0
 
 
+def test_mooncake_takes_keys_and_values_over_where_it_is_asked_for():
+    mooncake = {"kv_connector": "mooncake", "mooncake_protocol": "tcp"}
+    found = lines("e-p-d", vllm=mooncake, device="cuda")
+    assert loaded(found["prefill-0"], "--kv-transfer-config") == {
+        "kv_connector": "MooncakeConnector", "kv_role": "kv_producer",
+        "kv_connector_extra_config": {"mooncake_protocol": "tcp"},
+    }  # fmt: skip
+    routing = RoutingSettings(topology="e-p-d")
+    _, prefill, _ = vllm_specs(routing)
+    settings = Settings(routing=routing, vllm=VllmSettings(**mooncake), transfer=TransferSettings(host="10.0.0.5"))
+    variables = environment_of(prefill, settings, place(device="cuda"))
+    assert (variables["VLLM_MOONCAKE_BOOTSTRAP_PORT"], variables["VLLM_HOST_IP"]) == ("5000", "10.0.0.5")
+    assert not {name for name in variables if "NIXL" in name}
+
+
 @pytest.mark.parametrize(("connector", "transport"), [("shm", "shm"), ("tcp", "tcp"), ("file", "shm")])
 def test_chiasms_connector_gets_its_transport_and_bounds(connector, transport):
     found = lines(
@@ -203,6 +218,16 @@ def test_on_cpu_threads_sleep_while_they_wait_for_each_other_unless_somebody_set
     assert "OMP_WAIT_POLICY" not in environment_of(SPEC, Settings(), place(device="cuda"))
     monkeypatch.setenv("OMP_WAIT_POLICY", "active")
     assert environment_of(SPEC, Settings(), place())["OMP_WAIT_POLICY"] == "active"
+
+
+def test_on_cpu_no_second_process_of_a_server_waits_without_sleeping_unless_somebody_set_it_otherwise(monkeypatch):
+    name = "VLLM_ENABLE_V1_MULTIPROCESSING"
+    monkeypatch.delenv(name, raising=False)
+    encoder, speaker = vllm_specs(RoutingSettings(topology="e-pd"))
+    assert {environment_of(spec, Settings(), place())[name] for spec in (encoder, speaker)} == {"0"}
+    assert name not in environment_of(SPEC, Settings(), place(device="cuda"))
+    monkeypatch.setenv(name, "1")
+    assert environment_of(SPEC, Settings(), place())[name] == "1"
 
 
 def test_on_cpu_memory_for_keys_and_values_is_whole_gibibytes():

@@ -35,6 +35,7 @@ def test_workers_have_names_of_their_own_or_those_of_their_places(tmp_path):
         ("[[workers", "workers"),
         (ENCODER.replace("http://10.0.0.7:8000", "10.0.0.7:8000"), r"'10\.0\.0\.7:8000' is no address"),
         (ENCODER.replace("http:", "https:"), "is no address"),
+        (ENCODER + 'kv_bootstrap = "10.0.0.7:8998"', r"'10\.0\.0\.7:8998' is no address"),
     ],
 )
 def test_a_file_that_is_wrong_says_where_and_shows_how(tmp_path, text, what):

@@ -12,6 +12,7 @@ from chiasm.protocol.generation import GenerateRequest, SamplingParams, TextProm
 from chiasm.protocol.media import SpoolSource, VideoSample
 from chiasm.protocol.worker import EncodeRequest
 from chiasm.routing.vllm.handles import handles_of
+from chiasm.routing.vllm.kv_register import KvPlace
 from chiasm.routing.vllm.requests import CallWriter
 from chiasm.routing.vllm.versions.v0_32 import Version032
 from tests.unit.routing.vllm.served import chat, model, picture
@@ -118,7 +119,7 @@ def test_encoded_pictures_are_metadata_and_what_the_encoder_said_of_them():
 
 
 def test_who_takes_keys_and_values_over_is_told_of_no_embeddings():
-    wanted = VERSION.kv_wanted()
+    wanted = VERSION.kv_wanted("r")
     assert (wanted["do_remote_decode"], wanted["do_remote_prefill"]) == (True, False)
     _, body = body_of(chat(0, items=encoded(RED), hands_over_kv=True, stream=False))
     assert body["kv_transfer_params"]["do_remote_decode"] is True
@@ -131,6 +132,18 @@ def test_who_takes_keys_and_values_over_is_told_of_no_embeddings():
     assert "ec_transfer_params" not in body
     assert VERSION.kv_offered(None, metadata) is None
     assert VERSION.kv_offered({"do_remote_prefill": False}, metadata) is None
+
+
+def test_keys_and_values_that_mooncake_keeps_are_found_by_the_calls_name_and_the_servers_register():
+    """As the decoding side of vLLM 0.32's MooncakeConnector reads it."""
+    _, body = body_of(chat("x", hands_over_kv=True, stream=False))
+    assert body["kv_transfer_params"]["transfer_id"] == "r"
+    handle = VERSION.kv_registered("r", KvPlace("http://a:8998", "engine"), kv_metadata_of(chat("x")))
+    _, body = body_of(chat("x", kv=handle))
+    assert body["kv_transfer_params"] == {
+        "do_remote_prefill": True, "do_remote_decode": False, "transfer_id": "r",
+        "remote_bootstrap_addr": "http://a:8998", "remote_engine_id": "engine",
+    }  # fmt: skip
 
 
 def kv_metadata_of(request):

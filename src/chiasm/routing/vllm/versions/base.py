@@ -5,6 +5,7 @@ from typing import Any, NamedTuple, Protocol
 
 from chiasm.protocol.kv import KvHandle, KvMetadata
 from chiasm.protocol.media import EmbeddingHandle
+from chiasm.routing.vllm.kv_register import KvPlace
 
 EC_KIND = "vllm"
 """`connector` of handles whose `address` is a server's own description, as JSON."""
@@ -51,7 +52,7 @@ class Version(Protocol):
         """Has the server name a call in its cache events, also for blocks that it finds in its cache."""
         ...
 
-    def kv_wanted(self) -> Mapping[str, Any]:
+    def kv_wanted(self, call: str) -> Mapping[str, Any]:
         """Asks a server to keep a prompt's keys and values for another one."""
         ...
 
@@ -61,4 +62,8 @@ class Version(Protocol):
 
     def kv_offered(self, params: Mapping[str, Any] | None, metadata: KvMetadata) -> KvHandle | None:
         """The handle for what a server says that it keeps; None when it keeps nothing."""
+        ...
+
+    def kv_registered(self, call: str, place: KvPlace, metadata: KvMetadata) -> KvHandle:
+        """The handle for what a server keeps of a call without a word, to be found by its place."""
         ...

@@ -10,6 +10,7 @@ from msgspec import Meta
 from chiasm.errors import EngineError
 from chiasm.protocol.kv import KvHandle, KvMetadata
 from chiasm.protocol.media import EmbeddingHandle
+from chiasm.routing.vllm.kv_register import KvPlace
 from chiasm.routing.vllm.versions.base import Described
 
 _KV_KIND = "vllm"
@@ -83,10 +84,10 @@ class Version032:
         """See `Version`."""
         return {"session_id": call, "vllm_xargs": {"kv_cache_report_mode": "full"}}
 
-    def kv_wanted(self) -> Mapping[str, Any]:
-        """See `Version`."""
+    def kv_wanted(self, call: str) -> Mapping[str, Any]:
+        """See `Version`. Mooncake keeps them by `transfer_id`; NIXL chooses names of its own."""
         nobody = dict.fromkeys(("remote_engine_id", "remote_block_ids", "remote_host", "remote_port"))
-        return {"do_remote_decode": True, "do_remote_prefill": False, **nobody}
+        return {"do_remote_decode": True, "do_remote_prefill": False, "transfer_id": call, **nobody}
 
     def kv_taken(self, handle: KvHandle) -> Mapping[str, Any]:
         """See `Version`: word for word what the prefilling server said."""
@@ -97,10 +98,25 @@ class Version032:
         """See `Version`."""
         if not params or not params.get("do_remote_prefill"):
             return None
-        return KvHandle(
-            connector=_KV_KIND,
-            key=str(params.get("remote_request_id", "")),
-            address=msgspec.json.encode(params).decode(),
-            metadata=metadata,
-            expires_at_s=time.time() + _KV_TTL_S,
-        )
+        return _kv_handle(str(params.get("remote_request_id", "")), params, metadata)
+
+    def kv_registered(self, call: str, place: KvPlace, metadata: KvMetadata) -> KvHandle:
+        """See `Version`: Mooncake's form."""
+        params = {
+            "do_remote_prefill": True,
+            "do_remote_decode": False,
+            "transfer_id": call,
+            "remote_bootstrap_addr": place.register,
+            "remote_engine_id": place.engine,
+        }
+        return _kv_handle(call, params, metadata)
+
+
+def _kv_handle(key: str, params: Mapping[str, Any], metadata: KvMetadata) -> KvHandle:
+    return KvHandle(
+        connector=_KV_KIND,
+        key=key,
+        address=msgspec.json.encode(params).decode(),
+        metadata=metadata,
+        expires_at_s=time.time() + _KV_TTL_S,
+    )
