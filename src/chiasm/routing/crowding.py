@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 from chiasm.routing.costs.line import Coefficients
 from chiasm.routing.plan import EncodeGroup
-from chiasm.routing.policies.base import EXTERNALITY
+from chiasm.routing.policies.base import EXTERNALITY, num_delayed
 from chiasm.routing.prediction import Board, Forecast, Outlook
 from chiasm.routing.view import FleetView, Job, WorkerView
 
@@ -25,6 +25,7 @@ class CrowdedBoard(Board):
             name: [(other, min(own, theirs)) for other, theirs in crowding.items() if other != name]
             for name, own in crowding.items()
         }
+        self._num_delayed = num_delayed(fleet.workers, fleet)
         self._crowded_free_s = self._free_of(self.work_s)
 
     def crowding(self, worker: str) -> float:
@@ -46,8 +47,7 @@ class CrowdedBoard(Board):
 
     def num_delayed(self, worker: str) -> float:
         """Generations that a second of a worker's work delays by a second, in all."""
-        others = sum([crowding * self.num_decoding[other] for other, crowding in self._beside.get(worker, ())])
-        return self.num_decoding[worker] + others
+        return self._num_delayed[worker]
 
     def later_texts_s(self, added_s: Mapping[str, float]) -> float:
         """See `Board`. Encoders that take cores from the workers for texts keep them waiting, too."""

@@ -1,6 +1,7 @@
 """The adaptive policy where workers take cores from each other."""
 
 import asyncio
+from itertools import combinations
 
 import msgspec
 import pytest
@@ -11,10 +12,13 @@ from chiasm.routing.costs.line import Coefficients
 from chiasm.routing.coverage.prefixes import Prefix
 from chiasm.routing.crowding import CrowdedBoard
 from chiasm.routing.policies.adaptive import Adaptive
+from chiasm.routing.policies.base import num_delayed, spread
+from chiasm.routing.policies.registry import make_policy
+from chiasm.settings import RoutingSettings
 from tests.unit.routing.fleets import outcome_of, serving
 from tests.unit.routing.scripted import ALL, ask, picture
 from tests.unit.routing.test_adaptive import COSTS
-from tests.unit.routing.test_policies import ENCODER, fleet, job, shares, worker
+from tests.unit.routing.test_policies import ENCODER, fleet, item, job, shares, worker
 from tests.unit.routing.virtual_time import run
 
 
@@ -177,3 +181,58 @@ def test_requests_that_come_at_once_stay_where_their_prompts_are_computed():
             assert a_fleet["e0"].encoded == []
 
     run(main())
+
+
+LEARNED = {"e0": Coefficients(0.0, 0.01 / 448**2), "e1": Coefficients(0.0, 0.05 / 448**2)}
+
+
+def encoders(crowding, **second):
+    apart = worker("e0", ENCODER, crowding=crowding), worker("e1", ENCODER, crowding=crowding, **second)
+    costs = msgspec.structs.replace(COSTS, encode=LEARNED)
+    return fleet("e-pd", *apart, worker("p", crowding=crowding), costs=costs)
+
+
+@pytest.mark.parametrize("policy", ["least_work", "adaptive"])
+def test_encoders_that_share_cores_get_equal_shares_whatever_was_learned_of_each(policy):
+    chosen = make_policy(RoutingSettings(policy=policy))
+    assert shares(chosen.plan(job(4), encoders(0.0))) == {"e0": 4}
+    assert shares(chosen.plan(job(4), encoders(1.0))) == {"e0": 2, "e1": 2}
+
+
+def test_who_shares_cores_holds_the_same_generations_up_wherever_they_run():
+    costs_alike = msgspec.structs.replace(COSTS, encode={})
+    for crowding, wanted in ((0.0, {"e0": 4}), (1.0, {"e0": 2, "e1": 2})):
+        view = msgspec.structs.replace(encoders(crowding, num_decoding=20), costs=costs_alike)
+        assert {one.worker: len(one.identities) for one in spread(job(4).items, view.workers[:2], view)} == wanted
+    assert num_delayed(view.workers[:2], view) == {"e0": 20.0, "e1": 20.0}
+
+
+def test_a_worker_among_encoders_on_its_cores_is_not_taken_for_slower():
+    """What was learned of it among prompts is not looked at: the two share evenly, which gains with little crowding."""
+    learned = {"a": Coefficients(0.0, 0.2 / 448**2), "b": Coefficients(0.0, 0.01 / 448**2)}
+    costs = msgspec.structs.replace(COSTS, encode=learned)
+    assert shares(Adaptive().plan(job(4), crowd(0.2, "a", "b", costs=costs))) == {"a": 2, "b": 2}
+
+
+@given(
+    crowding=st.floats(0.0, 1.0),
+    works_s=st.tuples(st.floats(0.0, 0.3), st.floats(0.0, 0.3)),
+    sides=st.lists(st.integers(56, 896), min_size=1, max_size=7),
+)
+def test_of_all_ways_to_share_pictures_out_on_the_same_cores_the_even_one_is_taken(crowding, works_s, sides):
+    """Two workers are through after the larger amount + crowding * the smaller; so the even share is the best, to
+    half of a picture.
+    """
+    pair = [worker(name, ENCODER, crowding=crowding, encode_wait_s=s) for name, s in zip("ab", works_s, strict=True)]
+    view = fleet("e-pd", *pair, costs=COSTS)
+    items = tuple(item(f"i{index}", side, index) for index, side in enumerate(sides))
+    each_s = {one.identity: COSTS.encode_any.at(one.num_pixels) for one in items}
+
+    def through_s(at_first):
+        first_s = works_s[0] + sum(each_s[identity] for identity in at_first)
+        second_s = works_s[1] + sum(each_s[identity] for identity in each_s.keys() - at_first)
+        return max(first_s, second_s) + crowding * min(first_s, second_s)
+
+    taken = {identity for group in spread(items, pair, view) if group.worker == "a" for identity in group.identities}
+    subsets = (set(some) for size in range(len(items) + 1) for some in combinations(each_s, size))
+    assert through_s(taken) <= min(map(through_s, subsets)) + max(each_s.values()) / 2 + 1e-9

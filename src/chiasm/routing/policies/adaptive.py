@@ -21,7 +21,7 @@ from chiasm.routing.plan import (
     encodes_itself,
     prefill_candidates,
 )
-from chiasm.routing.policies.base import Spreading, assembled, usual_groups
+from chiasm.routing.policies.base import Spreading, assembled, costs_of, num_delayed, usual_groups
 from chiasm.routing.policies.least_work import by_work
 from chiasm.routing.prediction import Board, Outlook, decode_strain_s
 from chiasm.routing.view import FleetView, ItemView, Job, WorkerView
@@ -222,8 +222,9 @@ class _Groupings:
     def _spreading(self, wanted: tuple[ItemView, ...]) -> Spreading:
         found = self._spreadings.get(wanted)
         if found is None:
-            board, costs = self._board, self._fleet.costs
-            found = self._spreadings[wanted] = Spreading(wanted, board.work_s, board.num_decoding, costs)
+            workers = self._fleet.workers
+            delayed, costs = num_delayed(workers, self._fleet), costs_of(workers, self._fleet)
+            found = self._spreadings[wanted] = Spreading(wanted, self._board.work_s, delayed, costs)
         return found
 
 

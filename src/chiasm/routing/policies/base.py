@@ -4,6 +4,8 @@ from collections.abc import Mapping, Sequence
 from operator import add, mul
 from typing import Protocol
 
+import msgspec
+
 from chiasm.errors import HandleExpiredError
 from chiasm.routing.costs.model import StageCosts
 from chiasm.routing.plan import (
@@ -111,20 +113,43 @@ def spread(items: Sequence[ItemView], encoders: Sequence[WorkerView], fleet: Fle
 
     Where generations run, encoding costs more than its time: it holds them up as well.
     """
-    work_s, num_decoding = {one.name: one.work_s for one in encoders}, {one.name: one.num_decoding for one in encoders}
-    return Spreading(items, work_s, num_decoding, fleet.costs).over(list(work_s))
+    work_s = {one.name: one.work_s for one in encoders}
+    return Spreading(items, work_s, num_delayed(encoders, fleet), costs_of(encoders, fleet)).over(list(work_s))
+
+
+def num_delayed(workers: Sequence[WorkerView], fleet: FleetView) -> dict[str, float]:
+    """By worker: generations that a second of its work delays by a second, its own and those on the same cores."""
+    crowded = [one for one in fleet.workers if one.crowding and one.num_decoding]
+    found: dict[str, float] = {one.name: one.num_decoding for one in workers}
+    for one in workers if crowded else ():
+        others = [min(one.crowding, other.crowding) * other.num_decoding for other in crowded if other.name != one.name]
+        found[one.name] += sum(others)
+    return found
+
+
+def costs_of(workers: Sequence[WorkerView], fleet: FleetView) -> StageCosts:
+    """Costs to share pictures out by: who shares cores encodes equally fast (see `chiasm.routing.crowding`)."""
+    costs, crowded = fleet.costs, {one.name for one in workers if one.crowding}
+    if not crowded:
+        return costs
+    encode = {name: line for name, line in costs.encode.items() if name not in crowded}
+    return msgspec.structs.replace(costs, encode=encode)
 
 
 class Spreading:
     """The same pictures, shared out over one choice of encoders after the other."""
 
     def __init__(
-        self, items: Sequence[ItemView], work_s: Mapping[str, float], num_decoding: Mapping[str, int], costs: StageCosts
+        self,
+        items: Sequence[ItemView],
+        work_s: Mapping[str, float],
+        num_delayed: Mapping[str, float],
+        costs: StageCosts,
     ) -> None:
-        """Take the pictures, and of all workers of which there may be a choice their work and their generations."""
+        """Take the pictures, and of all workers of which there may be a choice their work and whom it delays."""
         self._costs = costs
         self._work_s = work_s
-        self._num_decoding = num_decoding
+        self._num_delayed = num_delayed
         self._items = sorted(items, key=lambda one: -one.num_pixels)
         self._costs_s: dict[int, dict[str, float]] = {}  # by pixels, which often all have the same of
 
@@ -133,7 +158,7 @@ class Spreading:
         if not names:
             return ()
         ends_s = [self._work_s[name] for name in names]
-        strain = [1.0 + EXTERNALITY * self._num_decoding[name] for name in names]
+        strain = [1.0 + EXTERNALITY * self._num_delayed[name] for name in names]
         shares: dict[int, list[ItemView]] = {}
         num_pixels, costs_s, weighed_s = -1, ends_s, ends_s
         for item in self._items:
