@@ -21,7 +21,8 @@ _USUAL_POLICIES = (0, 3)  # SCHED_OTHER and SCHED_BATCH: others have no slices
 def shorten_thread_slices(slice_s: float) -> bool:
     """Give the calling thread slices of its own; threads that it starts have the system's.
 
-    Says whether the system took it. Linux before 6.12 does, and leaves slices as they are.
+    Says whether the system took it. Linux before 6.12 does, and leaves slices as they are. A thread that goes before
+    others (of negative niceness) is not asked for: with this, all that it starts would be of niceness 0.
 
     Args:
         slice_s: 0.0001 to 0.1; 0: nothing is changed.
@@ -34,7 +35,7 @@ def shorten_thread_slices(slice_s: float) -> bool:
     if call(get_number, 0, attributes, _ATTRIBUTES.size, 0):
         return False
     size, policy, flags, niceness, priority, *_, least, most = _ATTRIBUTES.unpack(attributes.raw)
-    if policy not in _USUAL_POLICIES:
+    if policy not in _USUAL_POLICIES or niceness < 0:
         return False
     wanted = (size, policy, flags | _RESET_ON_FORK, niceness, priority, round(slice_s * 1e9), 0, 0, least, most)
     attributes.raw = _ATTRIBUTES.pack(*wanted)

@@ -46,6 +46,22 @@ def test_a_thread_that_has_no_slices_stays_as_it_is():
     assert in_a_thread(ask) == (False, os.SCHED_IDLE)
 
 
+@NEEDS_SLICES
+def test_a_thread_that_goes_before_others_stays_as_it_is_so_that_what_it_starts_does_as_well():
+    def niceness():
+        return os.getpriority(os.PRIO_PROCESS, 0)
+
+    def ask():
+        os.setpriority(os.PRIO_PROCESS, 0, -5)
+        return shorten_thread_slices(0.0003), in_a_thread(niceness)
+
+    try:
+        found = in_a_thread(ask)
+    except PermissionError:
+        pytest.skip("this user may not go before others")
+    assert found == (False, -5)
+
+
 @pytest.mark.parametrize("system", [("machine", "riscv64"), ("system", "Darwin")])
 def test_a_system_that_knows_nothing_of_it_changes_nothing(monkeypatch, system):
     monkeypatch.setattr(platform, system[0], lambda: system[1])
