@@ -8,6 +8,7 @@ doubles the time beside one busy process; on a machine of one's own sleeping cos
 import ctypes
 import errno
 import os
+from collections.abc import Mapping
 
 ALLOCATOR_VARIABLES = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(8 * 2**30)}
 THREAD_VARIABLES = {"OMP_WAIT_POLICY": "passive"}
@@ -25,9 +26,9 @@ def prepare_threads() -> None:
         os.environ.setdefault(name, value)
 
 
-def thread_variables() -> dict[str, str]:
-    """What a server of another program that computes on shared cores is given, too; what was set by hand stays."""
-    return {name: os.environ.get(name, value) for name, value in THREAD_VARIABLES.items()}
+def unless_set(variables: Mapping[str, str]) -> dict[str, str]:
+    """What another program is given of these variables; what was set by hand stays."""
+    return {name: os.environ.get(name, value) for name, value in variables.items()}
 
 
 def return_freed_memory() -> None:
