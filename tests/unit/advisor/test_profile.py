@@ -8,7 +8,7 @@ import pytest
 
 from chiasm.advisor.profile.asking import Answered, Reading
 from chiasm.advisor.profile.engine import EngineAsking
-from chiasm.advisor.profile.fitting import fitted, fitted_steps
+from chiasm.advisor.profile.fitting import fitted, fitted_steps, middle_mean
 from chiasm.advisor.profile.runs import SIZES, Runs, profile_of
 from chiasm.errors import (
     CapacityError,
@@ -227,7 +227,21 @@ async def test_progress_counts_all_questions():
     assert len(told) == told[-1][2]
 
 
-def test_lines_are_fitted_through_medians_and_never_fall_below_nothing():
+@pytest.mark.parametrize(
+    ("values", "mean"),
+    [
+        ([7.0], 7.0),
+        ([1.0, 2.0], 1.5),
+        ([1.0, 2.0, 99.0], 2.0),  # a hiccup counts for nothing
+        ([1.0, 1.0, 1.0, 2.0, 2.0, 2.0], 1.5),  # where the same work takes one of two times, both count
+        ([2.0, 1.0, 1.0, 2.0, 1.0, 99.0, 2.0, 1.0], 1.5),
+    ],
+)
+def test_what_usually_happens_is_the_mean_of_the_middle(values, mean):
+    assert middle_mean(values) == mean
+
+
+def test_lines_are_fitted_through_middle_means_and_never_fall_below_nothing():
     assert fitted([(1.0, 3.0), (2.0, 5.0), (2.0, 5.0), (2.0, 99.0)]).cost == Cost(
         fixed_s=pytest.approx(1.0), per_unit_s=pytest.approx(2.0)
     )

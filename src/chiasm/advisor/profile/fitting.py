@@ -1,9 +1,9 @@
 """Straight lines through measured points."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import combinations
 from math import ceil
-from statistics import median
+from statistics import fmean
 from typing import Any
 
 import msgspec
@@ -27,7 +27,7 @@ class Fit(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         quadratic_s: For each squared unit, besides the cost.
         context_s: Of steps, for each token of context.
-        residuals: Of each size, its units and how far its median is off, relative to what is predicted.
+        residuals: Of each size, its units and how far what it usually takes is off, relative to what is predicted.
     """
 
     cost: Cost
@@ -38,12 +38,23 @@ class Fit(msgspec.Struct, frozen=True, kw_only=True):
     residuals: tuple[tuple[float, float], ...] = ()
 
 
+def middle_mean(values: Iterable[float]) -> float:
+    """The mean without the lowest and the highest quarter; of three values, the middle one.
+
+    What is predicted from costs are means. Where the same work takes one of two times, as on cores that threads share
+    as the kernel happens to place them, a median is one of the two, and a plain mean is every hiccup's.
+    """
+    found = sorted(values)
+    left_out = (len(found) + 1) // 4
+    return fmean(found[left_out : len(found) - left_out])
+
+
 def fitted(points: Sequence[Point]) -> Fit:
-    """The line that is nearest to the medians of repeated points, in relative terms; never less than nothing.
+    """The line that is nearest to the middle means of repeated points, in relative terms; never less than nothing.
 
     Relative, since a millisecond more matters for a short prompt and not for a long one.
     """
-    x, y = _medians(points)
+    x, y = _repeated(points)
     fixed_s, per_unit_s = _line(x, y)
     predicted = fixed_s + per_unit_s * x
     return Fit(cost=Cost(fixed_s=fixed_s, per_unit_s=per_unit_s), num_points=len(points), **_distances(x, y, predicted))
@@ -54,7 +65,7 @@ def curved(points: Sequence[Point], units_at_once: float = float("inf")) -> Fit:
 
     Of the curves that fit, each part is nothing or more, and a part that helps nothing is left out.
     """
-    x, y = _medians(points)
+    x, y = _repeated(points)
     columns = np.stack([np.array([ceil(units / units_at_once) or 1 for units in x]), x, x * x], axis=1)
     (fixed_s, per_unit_s, quadratic_s), predicted = _nonnegative(columns, y)
     cost = Cost(fixed_s=fixed_s, per_unit_s=per_unit_s)
@@ -67,7 +78,7 @@ def fitted_steps(points: Sequence[StepPoint]) -> Fit:
     for running, context, seconds in points:
         repeated.setdefault((running, context), []).append(seconds)
     units = np.array(list(repeated), dtype=np.float64)
-    y = np.array([median(values) for values in repeated.values()], dtype=np.float64)
+    y = np.array([middle_mean(values) for values in repeated.values()], dtype=np.float64)
     (fixed_s, per_unit_s, context_s), predicted = _nonnegative(np.column_stack([np.ones(len(y)), units]), y)
     cost = Cost(fixed_s=fixed_s, per_unit_s=per_unit_s)
     distances = _distances(units[:, 0], y, predicted)
@@ -99,11 +110,11 @@ def _distances(units: Column, y: Column, predicted: Column) -> dict[str, Any]:
     return {"error": float(np.abs(off).mean()), "residuals": residuals}
 
 
-def _medians(points: Sequence[Point]) -> tuple[Column, Column]:
+def _repeated(points: Sequence[Point]) -> tuple[Column, Column]:
     repeated: dict[float, list[float]] = {}
     for units, seconds in points:
         repeated.setdefault(units, []).append(seconds)
-    values = [median(values) for values in repeated.values()]
+    values = [middle_mean(values) for values in repeated.values()]
     return np.array(list(repeated), dtype=np.float64), np.array(values, dtype=np.float64)
 
 

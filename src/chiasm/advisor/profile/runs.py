@@ -4,12 +4,11 @@ import asyncio
 import random
 from collections.abc import Callable, Mapping
 from secrets import token_hex
-from statistics import median
 
 import msgspec
 
 from chiasm.advisor.profile.asking import Answered, Asks
-from chiasm.advisor.profile.fitting import Fit, Point, curved, fitted, fitted_steps
+from chiasm.advisor.profile.fitting import Fit, Point, curved, fitted, fitted_steps, middle_mean
 from chiasm.advisor.profile.interference import InterferenceRuns, Seen
 from chiasm.advisor.profile.processes import Processes
 from chiasm.advisor.profile.sharing import CoreUse, with_contention
@@ -183,7 +182,7 @@ def profile_of(runs: Runs, source: str, **limits: int) -> Profile:
     fits |= {"prefill": curved(points["prefill"], Calibration().max_step_tokens), "step": _fitted_steps(runs)}
     fits |= {stage: curved(points[stage]) for stage in ("encode",) if stage in points}
     costs = {stage: fit.cost for stage, fit in fits.items()}
-    request_s, context_s = median(runs.overheads_s), fits["step"].context_s
+    request_s, context_s = middle_mean(runs.overheads_s), fits["step"].context_s
     calibration = msgspec.structs.replace(
         Calibration(
             source=source,

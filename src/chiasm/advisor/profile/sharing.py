@@ -5,11 +5,10 @@ on two workers at once, their steps are set against the same steps alone.
 """
 
 from dataclasses import dataclass
-from statistics import median
 
 import msgspec
 
-from chiasm.advisor.profile.fitting import Fit, Point, fitted
+from chiasm.advisor.profile.fitting import Fit, Point, fitted, middle_mean
 from chiasm.advisor.profile.processes import Processes, num_cores
 from chiasm.observability.receipt import Receipt
 from chiasm.simulator.calibration import Calibration, Cost, Sharing
@@ -73,7 +72,7 @@ class CoreUse:
         alone = [one for one in single if len(one.workers) == 1]
         if not alone or not self._is_seen:
             return ()
-        alone_s, cpu_s = median(one.seconds for one in alone), median(one.cpu_s for one in alone)
+        alone_s, cpu_s = middle_mean(one.seconds for one in alone), middle_mean(one.cpu_s for one in alone)
         plain, one_busy = Sharing(num_cores=num_cores()), cpu_s / alone_s
         found = []
         for one in single:
@@ -102,7 +101,7 @@ class CoreUse:
             encode=self._encode_cores(cores),
             prefill=_within(request.per_unit_s, cores),
             step_cpu=self._step_cpu(context_s).cost,
-            contention=min(max(median(contention), 0.0), _MAX_CONTENTION) if contention else 0.0,
+            contention=min(max(middle_mean(contention), 0.0), _MAX_CONTENTION) if contention else 0.0,
         )
 
     @property

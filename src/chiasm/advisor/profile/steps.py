@@ -9,10 +9,10 @@ import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from statistics import mean, median
+from statistics import mean
 
 from chiasm.advisor.profile.asking import Answered
-from chiasm.advisor.profile.fitting import StepPoint
+from chiasm.advisor.profile.fitting import StepPoint, middle_mean
 from chiasm.advisor.profile.sharing import CoreUse, Marginal, worker_of
 
 COMPANY = (1, 2, 4, 8)
@@ -67,7 +67,7 @@ class StepRuns:
         beside = [seconds for running, _, seconds in self._crowded if running == 1]
         if len({running for running, _, _ in self._alone}) != 1 or not beside:
             return self._alone
-        slower = max(median(beside) / median(seconds for _, _, seconds in self._alone), 1.0)
+        slower = max(middle_mean(beside) / middle_mean(seconds for _, _, seconds in self._alone), 1.0)
         return [*self._alone, *((running, context, seconds / slower) for running, context, seconds in self._crowded)]
 
     async def _compare(self, company: int, num_words: int) -> None:
