@@ -135,13 +135,11 @@ class Engine:
         self._outside: deque[Generation] = deque()  # those for which there is no room yet
         self._pictures: EncodeLine[_Picture] = EncodeLine()
         self._ends: list[tuple[int, int]] = []  # (step at which a generation ends, its key)
-        self._num_steps = 0
+        self._num_steps = self._num_context_tokens = self._num_media = 0
         self._num_held_tokens = 0  # promised to generations that have begun
-        self._num_context_tokens = 0
         self._wake = env.event()
         self._withdrawn: list[Generation] = []
         self._owed: list[int] = []  # visual tokens of pictures that the next prompt's step encodes
-        self._num_media = 0  # pictures in work in its own process
         self._process = env.process(self._run())
         if not is_apart:
             device.watch(self._awake)
