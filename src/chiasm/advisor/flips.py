@@ -59,7 +59,7 @@ def _model_scaled(costs: Calibration, factor: float) -> Calibration:
     """A step's CPU seconds on a shared host, too, although some of them are its tokens' way to the client."""
     sharing = costs.sharing
     if sharing is not None:
-        sharing = msgspec.structs.replace(sharing, step_cpu=_scaled(sharing.step_cpu, factor))
+        sharing = sharing.with_step_cpu(lambda cost: _scaled(cost, factor))
     return msgspec.structs.replace(
         costs,
         prefill=_scaled(costs.prefill, factor),
@@ -74,7 +74,7 @@ def _weights_halved(costs: Calibration) -> Calibration:
     """What each step and each prompt costs whatever its size is mostly reading the weights: half as much to read."""
     sharing = costs.sharing
     if sharing is not None:
-        sharing = msgspec.structs.replace(sharing, step_cpu=_fixed_halved(sharing.step_cpu))
+        sharing = sharing.with_step_cpu(_fixed_halved)
     return msgspec.structs.replace(
         costs, prefill=_fixed_halved(costs.prefill), step=_fixed_halved(costs.step), sharing=sharing
     )

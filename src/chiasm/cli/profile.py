@@ -29,7 +29,9 @@ def profile(  # noqa: PLR0913 - one parameter is one option
         ),
     ] = "http://127.0.0.1:8000",
     out: Annotated[Path, typer.Option(help="File to write the calibration to.")] = Path("costs.json"),
-    api_key: Annotated[str | None, typer.Option(help="The server's API key.", show_default=False)] = None,
+    api_key: Annotated[
+        str | None, typer.Option(envvar="CHIASM_API_KEY", help="The server's API key.", show_default=False)
+    ] = None,
     repeats: Annotated[int, typer.Option(min=1, max=100, help="Times that each size is asked.")] = 3,
     max_running: Annotated[int, typer.Option(min=1, max=4096, help="The server's engine.max_running.")] = 16,
     media_threads: Annotated[int, typer.Option(min=1, max=4096, help="The server's media.decode_threads.")] = 2,
@@ -180,7 +182,7 @@ def _print_sharing(found: "Profile", console: "Console") -> None:
     console.print(
         f"On {sharing.num_cores:.0f} cores: {', '.join(sharing.processes)}. In use during a request's own "
         f"{1e3 * request_s:.1f} ms: {sharing.request:.2f}; encoding: {sharing.encode:.2f}; prompts: "
-        f"{sharing.prefill:.2f}; a step of one answer: {sharing.step_cpu.at(1) / step_s if step_s else 0.0:.2f}."
+        f"{sharing.prefill:.2f}; a step of one answer: {sharing.step_cpu_s(1) / step_s if step_s else 0.0:.2f}."
     )
     if found.contention:
         least, most = min(found.contention), max(found.contention)

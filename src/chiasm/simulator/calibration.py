@@ -1,6 +1,6 @@
 """What stages cost: the numbers that a simulation stands on, as a file."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Annotated
 
@@ -60,6 +60,8 @@ class Sharing(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         transfer: Of both sides.
         step_cpu: CPU seconds of one decode step of one engine, with everything that its tokens cost on their way to
             the client, but for its context; units are running generations.
+        lone_step_cpu_s: The same with one running generation, whose tokens wake gateway and client one by one, where
+            those of several go together; None: as `step_cpu` says.
         contention: How much longer work takes when all cores are busy but not more is asked for: caches, memory,
             hardware threads. Grows from none with one busy core.
     """
@@ -72,7 +74,22 @@ class Sharing(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     transfer: Share = 1.0
     prefill: Share = 1.0
     step_cpu: Cost = Cost()
+    lone_step_cpu_s: Seconds | None = None
     contention: Share = 0.0
+
+    def step_cpu_s(self, num_running: int) -> float:
+        """CPU seconds of a step, but for its context."""
+        lone_s = self.lone_step_cpu_s
+        return self.step_cpu.at(num_running) if lone_s is None or num_running > 1 else lone_s
+
+    def with_step_cpu(self, change: Callable[[Cost], Cost]) -> "Sharing":
+        """The same with other CPU seconds of steps, both kinds changed alike."""
+        lone_s = self.lone_step_cpu_s
+        return msgspec.structs.replace(
+            self,
+            step_cpu=change(self.step_cpu),
+            lone_step_cpu_s=None if lone_s is None else change(Cost(fixed_s=lone_s)).fixed_s,
+        )
 
     def slowdown_at(self, cores: float) -> float:
         """How much longer work takes while so many cores are asked for; at least 1."""
@@ -88,8 +105,8 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     Attributes:
         num_points: Measured.
-        error: Mean distance of the medians of repeated points from the curve, relative to it.
-        residuals: Of each size that was measured: its units, and how far its median is off, relative to the curve.
+        error: Mean distance of the middle means of repeated points from the curve, relative to it.
+        residuals: Of each size that was measured: its units, and how far its middle mean is off, relative to the curve.
         interval: Of a slowdown, 95 % over rounds; one that is wide counts as none.
     """
 
@@ -211,7 +228,7 @@ class Calibration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         """Cores in use during a decode step that takes so long, its tokens' way to the client included."""
         if self.sharing is None or seconds <= 0:
             return 1.0
-        return (self.sharing.step_cpu.at(num_running) + self.context_s * num_context_tokens) / seconds
+        return (self.sharing.step_cpu_s(num_running) + self.context_s * num_context_tokens) / seconds
 
     def step_s(self, num_running: int, num_context_tokens: float = 0.0) -> float:
         """Seconds for a decode step with nothing beside it."""

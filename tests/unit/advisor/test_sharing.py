@@ -62,6 +62,18 @@ def test_cores_in_use_are_found_by_stage(monkeypatch):
     assert found.processes == Known.names
 
 
+def test_a_lone_answer_takes_what_it_takes_and_not_what_the_line_through_the_others_says(monkeypatch):
+    monkeypatch.setattr("chiasm.advisor.profile.sharing.num_cores", lambda: 2)
+    use = CoreUse(Known())
+    use.text(0.002, REQUEST_CPU_S)
+    for running, cpu_s in ((1, 0.0006), (2, 0.0006), (4, 0.0008)):
+        use.step(Marginal(workers=frozenset({"w"}), running=running, context=0, seconds=0.0004, cpu_s=cpu_s))
+    found = use.sharing(0.008)
+    assert [found.step_cpu_s(running) for running in (1, 2, 4, 8)] == pytest.approx([0.0006, 0.0006, 0.0008, 0.0012])
+    halved = found.with_step_cpu(lambda cost: Cost(fixed_s=cost.fixed_s / 2, per_unit_s=cost.per_unit_s / 2))
+    assert [halved.step_cpu_s(running) for running in (1, 4)] == pytest.approx([0.0003, 0.0004])
+
+
 def test_two_workers_that_slow_each_other_down_beyond_their_shares_show_it(monkeypatch):
     assert used(monkeypatch).sharing(0.008).contention == 0.0
     use = used(monkeypatch, num_cores=2, step_cpu_s=lambda count: 0.0008 * count - CONTEXT_S * 100, slower=1.3)

@@ -101,6 +101,7 @@ class CoreUse:
             encode=self._encode_cores(cores),
             prefill=_within(request.per_unit_s, cores),
             step_cpu=self._step_cpu(context_s).cost,
+            lone_step_cpu_s=self._lone_step_cpu_s(context_s),
             contention=min(max(middle_mean(contention), 0.0), _MAX_CONTENTION) if contention else 0.0,
         )
 
@@ -122,7 +123,14 @@ class CoreUse:
         return fitted(self._texts).cost if self._texts else Cost()
 
     def _step_cpu(self, context_s: float) -> Fit:
-        return fitted([(one.running, max(one.cpu_s - context_s * one.context, 1e-9)) for one in self._steps])
+        """By answers of one worker; where two numbers above one were asked for, a lone one is told apart."""
+        several = [one for one in self._steps if one.running > 1]
+        steps = several if len({one.running for one in several}) > 1 else self._steps
+        return fitted([(one.running, _besides_context_s(one, context_s)) for one in steps])
+
+    def _lone_step_cpu_s(self, context_s: float) -> float | None:
+        lone = [_besides_context_s(one, context_s) for one in self._steps if one.running == 1]
+        return middle_mean(lone) if lone else None
 
     def _encode_cores(self, cores: float) -> float:
         if not self._pictures:
@@ -133,6 +141,10 @@ class CoreUse:
             for work_s, prefill_s, cpu_s in self._pictures
         ]
         return _within(fitted(points).cost.per_unit_s, cores)
+
+
+def _besides_context_s(one: Marginal, context_s: float) -> float:
+    return max(one.cpu_s - context_s * one.context, 1e-9)
 
 
 def _within(seen: float, cores: float) -> float:
@@ -158,7 +170,7 @@ def with_contention(costs: Calibration, contention: float) -> Calibration:
 
     return msgspec.structs.replace(
         costs,
-        sharing=msgspec.structs.replace(sharing, step_cpu=less(sharing.step_cpu, of_steps)),
+        sharing=sharing.with_step_cpu(lambda cost: less(cost, of_steps)),
         request=less(costs.request, sharing.request),
         step=less(costs.step, of_steps),
         context_s=costs.context_s / tax(of_steps),
