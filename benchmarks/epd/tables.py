@@ -17,8 +17,43 @@ def mixed_table(result: Row) -> str:
         f"|{'---|' * len(result['ratios'])}",
         f"| {' | '.join(_ratio(ratio) for ratio in result['ratios'].values())} |\n",
         *(f"* {verdict}" for verdict in result["verdicts"]),
+        *(line for name, sides in result.get("stages_ms", {}).items() for line in _parts(name, sides)),
+        *(line for name, sides in result.get("threads_ms", {}).items() for line in _threads(name, sides)),
     ]
     return "\n".join(lines) + "\n"
+
+
+def _parts(name: str, sides: Row) -> list[str]:
+    """What first tokens of usual and of the slowest texts consist of; what grows most in the slowest comes first."""
+    alone, beside = sides["alone"], sides["beside"]
+    names = sorted(
+        {*alone["slowest"], *beside["slowest"]},
+        key=lambda part: alone["slowest"].get(part, 0.0) - beside["slowest"].get(part, 0.0),
+    )
+    lines = [
+        f"\n{name}: mean ms of each part of the first token, for a tenth of the texts around the median and for the "
+        "slowest tenth:\n",
+        "| part | usual, alone | usual, beside pictures | slowest, alone | slowest, beside pictures |",
+        "|---|---:|---:|---:|---:|",
+    ]
+    for part in names:
+        row = [side[group].get(part, 0.0) for group in ("usual", "slowest") for side in (alone, beside)]
+        lines.append(f"| {part} | {' | '.join(f'{value_ms:.2f}' for value_ms in row)} |")
+    return lines
+
+
+def _threads(name: str, sides: Row) -> list[str]:
+    """What threads waited for a core, though they were ready to run."""
+    lines = [
+        f"\n{name}: ms for each text that threads were ready to run and had no core; in brackets one such wait:\n",
+        "| thread | texts alone | beside pictures |",
+        "|---|---:|---:|",
+    ]
+    for thread, beside in sides["beside"].items():
+        both = (sides["alone"].get(thread), beside)
+        row = [f"{one['waited_ms']:.2f} ({one['each_wait_ms']:.2f})" if one else "-" for one in both]
+        lines.append(f"| {thread} | {' | '.join(row)} |")
+    return lines
 
 
 def answers_table(result: Row) -> str:

@@ -248,13 +248,15 @@ def test_workers_step_back_and_encoders_further(fleet):
 
 
 @pytest.mark.skipif(slice_of_thread_s() is None, reason="this system tells nobody their slices")
-def test_threads_of_workers_that_pass_on_have_short_slices_and_those_that_compute_do_not(fleet):
+def test_threads_that_texts_wait_for_have_short_slices_and_encoders_do_not(fleet):
     name, server = fleet
     if name != "e-p-d":
         pytest.skip("one topology will do")
     for worker, pid in server._backend.supervisor.pids.items():
         threads = [int(path.name) for path in Path(f"/proc/{pid}/task").iterdir()]
-        short = {thread for thread in threads if slice_of_thread_s(thread) == 0.0003}
+        found = [slice_of_thread_s(thread) for thread in threads]
+        assert found.count(0.0006) == (0 if worker == "encode-0" else 1), "the engine's thread, where texts wait for it"
+        short = {thread for thread, slice_s in zip(threads, found, strict=True) if slice_s == 0.0003}
         assert pid in short
         assert len(short) <= (
             1 if worker == "encode-0" else 3

@@ -5,10 +5,12 @@ pictures are all there, prompts that still lack some; then by arrival. None of t
 (`chiasm.scheduling.precedence`). Prompts that lack pictures have at most half of the slots and never take the last
 free one, so that waiting for an encoder keeps nobody from running; what is there of such a prompt is computed, no more.
 
-Steps with prompts of pictures can be kept small, so that texts wait for little of them: `scheduling.step_budget`.
+Steps with prompts of pictures can be kept small, so that texts wait for little of them: `scheduling.step_budget`. Then
+a step with a text in it has none of them, either, so that the text's first token does not wait for their share: but no
+more than `MAX_ALONE` such steps follow each other.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import Enum
 
@@ -18,6 +20,8 @@ from chiasm.errors import OverloadedError
 from chiasm.scheduling.precedence import Lines, Precedence, Rank
 from chiasm.scheduling.slots import SlotMove, SlotTable
 from chiasm.scheduling.turns import Demand
+
+MAX_ALONE = 2
 
 
 class State(Enum):
@@ -114,6 +118,7 @@ class Scheduler:
         self._waiting: Lines[Sequence] = Lines()
         self._at_slots = Precedence()
         self._at_budget = Precedence()
+        self._num_alone = 0
         self._prefilling: list[Sequence] = []
         self._decoding: dict[int, Sequence] = {}
 
@@ -164,7 +169,8 @@ class Scheduler:
         Args:
             on_admit: Called with (sequence, slot) when one gets its slot; returns how many prompt tokens it put there
                 from a cache (fewer than the prompt).
-            max_media_tokens: Prompts with pictures fill the step up to so many tokens of prompts; None: as others do.
+            max_media_tokens: Prompts with pictures fill the step up to so many tokens of prompts, and leave that of a
+                text to it alone; None: as others do.
         """
         if self._waiting:
             self._admit(on_admit)
@@ -172,19 +178,9 @@ class Scheduler:
             self._at_budget.forget()
             return Step(self.slots.num_decoding)
         line = [sequence for sequence in self._prefilling if sequence.num_computable_tokens]
-        room = self._max_step_tokens - self.slots.num_decoding
-        media_room = room
-        if max_media_tokens is not None:
-            media_room = min(room, max_media_tokens)
-        chunks: list[Chunk] = []
-        for sequence in self._at_budget.in_order(line):
-            count = min(media_room if sequence.has_media else room, sequence.num_computable_tokens)
-            if count > 0:
-                chunks.append(Chunk(sequence, self.slots.slot(sequence.key), sequence.num_computed_tokens, count))
-                room -= count
-                media_room = min(room, media_room - count)
+        chunks = self._chunks(self._at_budget.in_order(line), max_media_tokens)
         self._at_budget.served(line, [chunk.sequence for chunk in chunks])
-        return Step(self.slots.num_decoding, tuple(chunks))
+        return Step(self.slots.num_decoding, chunks)
 
     def complete(self, step: Step) -> list[tuple[Sequence, SlotMove | None]]:
         """Record that a step was computed; returns the sequences that now decode, with the moves this takes."""
@@ -211,6 +207,26 @@ class Scheduler:
             del self._decoding[sequence.key]
             return self.slots.release(sequence.key)
         return None
+
+    def _chunks(self, line: Iterable[Sequence], max_media_tokens: int | None) -> tuple[Chunk, ...]:
+        """What of these prompts, in this order, a step computes."""
+        room = self._max_step_tokens - self.slots.num_decoding
+        media_room = room if max_media_tokens is None else min(room, max_media_tokens)
+        may_be_alone = max_media_tokens is not None and self._num_alone < MAX_ALONE
+        chunks: list[Chunk] = []
+        is_alone = False
+        for sequence in line:
+            count = min(media_room if sequence.has_media else room, sequence.num_computable_tokens)
+            if count <= 0:
+                continue
+            if sequence.has_media and may_be_alone and any(not chunk.sequence.has_media for chunk in chunks):
+                is_alone = True
+                continue
+            chunks.append(Chunk(sequence, self.slots.slot(sequence.key), sequence.num_computed_tokens, count))
+            room -= count
+            media_room = min(room, media_room - count)
+        self._num_alone = self._num_alone + 1 if is_alone else 0
+        return tuple(chunks)
 
     def _admit(self, on_admit: Callable[[Sequence, int], int]) -> None:
         while self.slots.num_free and (heads := self._heads()):

@@ -143,7 +143,7 @@ class EngineSettings(Section, frozen=True, kw_only=True):
             le=0.1,
             description="Time slice of threads that plan, pass on and answer, the gateway's included: with one shorter "
             "than the system's they do not wait for threads that compute (Linux 6.12 or later, niceness 0 or more). "
-            "0: the system's.",
+            "Engines that compute prompts have twice as much, but the system's while they encode. 0: the system's.",
         ),
     ] = 0.0
     pack_weights: Annotated[

@@ -27,8 +27,39 @@ def shorten_thread_slices(slice_s: float) -> bool:
     Args:
         slice_s: 0.0001 to 0.1; 0: nothing is changed.
     """
+    return bool(slice_s) and _set(slice_s)
+
+
+class SwitchedSlices:
+    """Slices of one thread that does now what others wait for, now what can wait: short ones, or the system's.
+
+    To be used on that thread only. A thread should have short ones while it sleeps: what counts when it wakes are those
+    that it had then.
+    """
+
+    def __init__(self, slice_s: float) -> None:
+        """`slice_s` as of `shorten_thread_slices`; 0: nothing is changed."""
+        self._slice_s = slice_s
+        self._are_short = False
+
+    def shorten(self) -> None:
+        """Have short ones from now on."""
+        if self._slice_s and not self._are_short:
+            self._are_short = _set(self._slice_s)
+            if not self._are_short:  # a system that refuses is not asked at every turn
+                self._slice_s = 0.0
+
+    def lengthen(self) -> None:
+        """Have the system's from now on."""
+        if self._are_short:
+            _set(0.0)
+            self._are_short = False
+
+
+def _set(slice_s: float) -> bool:
+    """Slices of the calling thread; 0: the system's."""
     numbers = _CALLS.get(platform.machine()) if platform.system() == "Linux" else None
-    if not slice_s or numbers is None:
+    if numbers is None:
         return False
     set_number, get_number = numbers
     call, attributes = ctypes.CDLL(None, use_errno=True).syscall, ctypes.create_string_buffer(_ATTRIBUTES.size)

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from benchmarks.epd import answers, tables
+from benchmarks.epd import answers, tables, waits
 from benchmarks.epd.fleets import ways_of
 from benchmarks.epd.intervals import interval, ratio_of_means, ratio_of_medians, ratio_of_p95, verdict
 from benchmarks.epd.requests import body, pictures
@@ -114,3 +114,40 @@ def test_stages_are_shown_where_they_take_time():
     assert "| encode | 8.0 |" in shown
     assert "| before the encoder | 11.0% |" in shown
     assert "route" not in shown
+
+
+def test_parts_of_the_slowest_add_up_to_their_first_tokens():
+    records = [answered(10 + number, {"prefill": 0.004}) for number in range(20)]
+    for record in records:
+        record.sent_ns = 1_000_000
+        record.receipt = StageTimes(ttft_s=0.008, stages_s={"prefill": 0.006 - 0.0005}, unaccounted_s=0.0025)
+    found = waits.stages_of([*records, answered(None)])
+    assert found["slowest"] == pytest.approx(
+        {waits.LATE: 1.0, "prefill": 5.5, waits.UNACCOUNTED: 2.5, waits.OUTSIDE: 28.5 - 9.0}
+    )
+    assert sum(found["usual"].values()) == pytest.approx(20.0, abs=1.0)
+
+
+def test_waits_are_those_of_the_time_in_between():
+    before, after = {"a": (1.0, 0.5, 10)}, {"a": (1.5, 0.9, 30), "b": (0.2, 0.0, 0)}
+    between = waits.waited(before, after)
+    assert between == {"a": pytest.approx((0.5, 0.4, 20)), "b": (0.2, 0.0, 0)}
+    twice = waits.per_text_ms(waits.added(between, between), 100)
+    assert twice["a"] == pytest.approx({"used_ms": 10.0, "waited_ms": 8.0, "each_wait_ms": 20.0})
+    assert twice["b"]["each_wait_ms"] == 0.0
+
+
+def test_the_table_says_first_what_grows_most():
+    sides = {
+        "alone": {"usual": {"prefill": 3.0}, "slowest": {"prefill": 5.0, "queue": 1.0}},
+        "beside": {"usual": {"prefill": 3.5}, "slowest": {"prefill": 6.0, "queue": 4.0}},
+    }
+    thread = {"used_ms": 1.0, "waited_ms": 0.25, "each_wait_ms": 0.125}
+    result = {"rate_per_s": 2.0, "ratios": {"agg": RATIO}, "verdicts": []}
+    result |= {
+        "stages_ms": {"agg": sides},
+        "threads_ms": {"agg": {"alone": {}, "beside": {"gateway: event loop": thread}}},
+    }
+    lines = tables.mixed_table(result).splitlines()
+    assert lines.index("| queue | 0.00 | 0.00 | 1.00 | 4.00 |") < lines.index("| prefill | 3.00 | 3.50 | 5.00 | 6.00 |")
+    assert "| gateway: event loop | - | 0.25 (0.12) |" in lines

@@ -3,7 +3,7 @@ import random
 import pytest
 
 from chiasm.errors import OverloadedError
-from chiasm.scheduling.scheduler import Scheduler, Sequence, State, Step
+from chiasm.scheduling.scheduler import MAX_ALONE, Scheduler, Sequence, State, Step
 from chiasm.scheduling.turns import Demand
 
 
@@ -158,11 +158,10 @@ def test_a_text_goes_before_pictures_that_wait_for_the_budget():
 
 def test_prompts_with_pictures_fill_a_step_as_far_as_they_may():
     s = scheduler(max_step_tokens=512)
-    sequences = [Sequence(0, 20), *(Sequence(key, 20, has_media=True) for key in (1, 2, 3))]
-    for sequence in sequences:
-        s.add(sequence)
+    for key in (1, 2, 3):
+        s.add(Sequence(key, 20, has_media=True))
     step = s.plan(nothing_cached, 50)
-    assert [(chunk.sequence.key, chunk.num_tokens) for chunk in step.chunks] == [(0, 20), (1, 20), (2, 10)]
+    assert [(chunk.sequence.key, chunk.num_tokens) for chunk in step.chunks] == [(1, 20), (2, 20), (3, 10)]
     assert step.num_tokens == 50
 
 
@@ -253,3 +252,34 @@ def test_a_prompt_that_cannot_go_on_is_no_work():
     run_step(s)
     assert s.demand is Demand.NOTHING
     assert s.has_work
+
+
+def test_while_texts_come_a_text_has_its_step_for_itself():
+    s = scheduler(max_step_tokens=64)
+    s.add(Sequence(0, 100, has_media=True))
+    s.add(Sequence(1, 10))
+    step = s.plan(nothing_cached, 20)
+    assert [(chunk.sequence.key, chunk.num_tokens) for chunk in step.chunks] == [(1, 10)]
+    s.complete(step)
+    assert [(chunk.sequence.key, chunk.num_tokens) for chunk in s.plan(nothing_cached, 20).chunks] == [(0, 20)]
+
+
+def test_pictures_get_their_part_of_every_third_step_of_texts_that_never_end():
+    s = scheduler(num_slots=40, max_step_tokens=64)
+    pictures = Sequence(0, 80, has_media=True)
+    s.add(pictures)
+    shares = []
+    for key in range(1, 4 * (MAX_ALONE + 1) + 1):
+        s.add(Sequence(key, 10))
+        step = s.plan(nothing_cached, 30)
+        shares.append(sum(chunk.num_tokens for chunk in step.chunks if chunk.sequence is pictures))
+        s.complete(step)
+    assert shares == 4 * ([0] * MAX_ALONE + [20])
+    assert pictures.state is State.DECODING
+
+
+def test_where_no_texts_are_expected_steps_are_filled():
+    s = scheduler(max_step_tokens=64)
+    s.add(Sequence(0, 100, has_media=True))
+    s.add(Sequence(1, 10))
+    assert [chunk.sequence.key for chunk in s.plan(nothing_cached).chunks] == [1, 0]

@@ -6,7 +6,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from chiasm.settings.slices import shorten_thread_slices, slice_of_thread_s
+from chiasm.settings import slices
+from chiasm.settings.slices import SwitchedSlices, shorten_thread_slices, slice_of_thread_s
 
 NEEDS_SLICES = pytest.mark.skipif(slice_of_thread_s() is None, reason="this system tells nobody their slices")
 
@@ -73,3 +74,35 @@ def test_by_default_nothing_is_asked_for():
     before_s = slice_of_thread_s()
     assert not shorten_thread_slices(0.0)
     assert slice_of_thread_s() == before_s
+
+
+@NEEDS_SLICES
+def test_a_thread_has_short_slices_and_the_systems_in_turn_and_its_niceness_stays():
+    usual_s = in_a_thread(slice_of_thread_s)
+
+    def switch():
+        switched = SwitchedSlices(0.0004)
+        found = [slice_of_thread_s()]
+        for change in (switched.shorten, switched.shorten, switched.lengthen, switched.lengthen, switched.shorten):
+            os.setpriority(os.PRIO_PROCESS, 0, 3)  # as a process does that steps back once it is loaded
+            change()
+            found.append(slice_of_thread_s())
+        return found, os.getpriority(os.PRIO_PROCESS, 0)
+
+    assert in_a_thread(switch) == ([usual_s, 0.0004, 0.0004, usual_s, usual_s, 0.0004], 3)
+
+
+def test_a_system_that_refuses_is_asked_once(monkeypatch):
+    asked = []
+    monkeypatch.setattr(slices, "_set", lambda slice_s: asked.append(slice_s))
+    switched = SwitchedSlices(0.0004)
+    for change in (switched.shorten, switched.lengthen, switched.shorten, switched.lengthen):
+        change()
+    assert asked == [0.0004]
+
+
+def test_no_slices_wanted_means_that_nothing_is_asked(monkeypatch):
+    monkeypatch.setattr(slices, "_set", lambda slice_s: pytest.fail(f"asked for {slice_s}"))
+    switched = SwitchedSlices(0.0)
+    switched.shorten()
+    switched.lengthen()

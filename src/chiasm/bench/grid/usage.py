@@ -14,14 +14,23 @@ def cpu_s(pid: int, names: Sequence[str]) -> dict[str, float]:
     Children without a name of their own are worker 1, worker 2, and so on.
     """
     below = _children()
-    children = sorted(below.get(pid, ()))
-    named = [*names, *(f"worker {number + 1}" for number in range(len(names), len(children)))]
-    return {GATEWAY: _cpu_s(pid)} | {name: _tree_cpu_s(one, below) for name, one in zip(named, children, strict=False)}
+    workers = _named(sorted(below.get(pid, ())), names)
+    return {GATEWAY: _cpu_s(pid)} | {name: _tree_cpu_s(one, below) for name, one in workers.items()}
+
+
+def processes(pid: int, names: Sequence[str]) -> dict[str, int]:
+    """The process ids of what `cpu_s` counts, by the same names."""
+    return {GATEWAY: pid} | _named(sorted(_children().get(pid, ())), names)
 
 
 def shares(before: dict[str, float], after: dict[str, float], wall_s: float) -> dict[str, float]:
     """Of one core, by process."""
     return {name: round((used_s - before.get(name, 0.0)) / max(wall_s, 1e-9), 4) for name, used_s in after.items()}
+
+
+def _named(children: Sequence[int], names: Sequence[str]) -> dict[str, int]:
+    named = [*names, *(f"worker {number + 1}" for number in range(len(names), len(children)))]
+    return dict(zip(named, children, strict=False))
 
 
 def _children() -> dict[int, list[int]]:

@@ -94,7 +94,9 @@ class EmbeddedEngine:
         if self.language is None or self.encoder is None:
             gc.collect()  # models are full of cycles
             return_freed_memory()
-        self.loop = EngineLoop(self.core, self.encoder, self._pause, threads=settings.threads)
+        self.loop = EngineLoop(
+            self.core, self.encoder, self._pause, threads=settings.threads, short_slice_s=settings.short_slice_s
+        )
         progress("Ready", 1.0)
 
     @property

@@ -17,19 +17,32 @@ from chiasm.engines.embedded.tower.pause import Pause
 from chiasm.errors import ChiasmError, EngineDeadError
 from chiasm.protocol.deletion import Deletion
 from chiasm.scheduling.turns import Demand, Turn, Turns
+from chiasm.settings.slices import SwitchedSlices
 
 logger = logging.getLogger(__name__)
+
+_SLICES_OF_STEPS = 2
+"""How long slices are while steps are computed, in those of event loops: these must not wait for a step's end."""
 
 
 class EngineLoop:
     """Encodes and computes steps, as `Turns` has it, while there is work. Its methods are thread-safe."""
 
-    def __init__(self, core: EngineCore | None, encoder: Encoder | None, pause: Pause, *, threads: int) -> None:
+    def __init__(
+        self,
+        core: EngineCore | None,
+        encoder: Encoder | None,
+        pause: Pause,
+        *,
+        threads: int,
+        short_slice_s: float = 0.0,
+    ) -> None:
         self._core = core
         self._encoder = encoder
         self._pause = pause
         self._threads = threads
         self._turns = Turns()
+        self._slices = SwitchedSlices(_SLICES_OF_STEPS * short_slice_s if core is not None else 0.0)
         self._commands: deque[Callable[[], object]] = deque()
         self._wake = threading.Event()
         self._lock = threading.Lock()
@@ -103,6 +116,7 @@ class EngineLoop:
 
     def _run(self) -> None:
         torch.set_num_threads(self._threads)
+        self._slices.shorten()
         try:
             while self._is_open:
                 self._turn()
@@ -120,7 +134,9 @@ class EngineLoop:
             return
         self._pause.ask()  # for the next step
         if not self._turns.owes_batch(start_s):
+            self._slices.shorten()
             core.step()
+            self._slices.lengthen()
             self._turns.interrupted(start_s, time.perf_counter())
             if self._encoder is not None:
                 self._encoder.paused(time.perf_counter() - start_s)
@@ -135,7 +151,9 @@ class EngineLoop:
         demand = core.scheduler.demand if core is not None else Demand.NOTHING
         turn = self._turns.next(demand, has_pictures=encoder is not None and encoder.num_waiting > 0)
         if turn is Turn.ENCODE and encoder is not None:
+            self._slices.lengthen()
             encoder.encode_some()
+            self._slices.shorten()
         elif turn is Turn.STEP and core is not None:
             core.step()
         elif not self._commands:
