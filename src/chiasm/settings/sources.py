@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 
 from chiasm.errors import InvalidSettingError, UnknownSettingError
+from chiasm.settings.choices import choices_at, said
 from chiasm.settings.finite import non_finite
 from chiasm.settings.sections import Settings
 
@@ -172,4 +173,7 @@ def _check_each(section: str, fields: dict[str, Any], sources: dict[str, str]) -
             msgspec.convert(value, kinds[field].type)
         except msgspec.ValidationError as error:
             shown = "***" if name in SECRET_FIELDS else repr(value)
-            raise InvalidSettingError(f"{name} = {shown} ({sources[name]}): {error}") from error
+            words = said(choices_at(kinds[field].type)) if isinstance(value, str) else None
+            raise InvalidSettingError(
+                f"{name} = {shown} ({sources[name]}): {error}", hint=f"One of: {words}" if words else None
+            ) from error

@@ -154,7 +154,7 @@ def checked(data: object, kind: type[Kind]) -> Kind:
     try:
         return cast("Kind", msgspec.convert({"data": data}, _body_with(kind)).data)
     except msgspec.ValidationError as error:
-        raise request_fault(error, known=kind.__struct_fields__) from error
+        raise request_fault(error, known=kind.__struct_fields__, kind=_body_with(kind)) from error
 
 
 @cache

@@ -2,11 +2,13 @@
 
 import difflib
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
 import msgspec
 
 from chiasm.errors import InvalidRequestError
+from chiasm.settings.choices import choices_at, said
 
 _LOCATED = re.compile(r"^(?P<what>.*?)(?: - at (?P<key>`key` in )?`\$(?P<path>.*)`)?$", re.DOTALL)
 _STEP = re.compile(r"\.([A-Za-z_0-9]+)|\[(\d+)\]")
@@ -16,7 +18,7 @@ _MAX_NAME_CHARACTERS = 64
 
 
 def request_fault(
-    error: msgspec.DecodeError, *, known: Iterable[str] = (), rename: Mapping[str, str] | None = None
+    error: msgspec.DecodeError, *, known: Iterable[str] = (), rename: Mapping[str, str] | None = None, kind: Any = None
 ) -> InvalidRequestError:
     """Translate what msgspec found wrong.
 
@@ -24,6 +26,7 @@ def request_fault(
         error: From `msgspec.json.decode` or `msgspec.convert`.
         known: Names among which the nearest to an unknown one is hinted.
         rename: Field of the checked type -> field of the request, for the pointer.
+        kind: The checked type, to hint what is possible where a word is none of it; None: no hint.
     """
     if not isinstance(error, msgspec.ValidationError):
         return InvalidRequestError(f"The body is not valid JSON: {error}", hint="Send a JSON object, UTF-8 encoded")
@@ -32,11 +35,12 @@ def request_fault(
     what, pointer = located["what"], _pointer(located["path"] or "", rename or {})
     if unknown := _UNKNOWN_FIELD.match(what):
         return unknown_field(unknown[1], pointer, known)
+    hint = None
     if _BAD_CHOICE.match(what):
-        what = "The value is none of those possible here"
+        what, hint = "The value is none of those possible here", _possible(kind, located["path"] or "")
     if located["key"]:
         what = f"A key is wrong: {what}"
-    return InvalidRequestError(f"{what} (at {pointer or 'the top level'})", param=pointer or None)
+    return InvalidRequestError(f"{what} (at {pointer or 'the top level'})", hint=hint, param=pointer or None)
 
 
 def unknown_field(name: str, pointer: str, known: Iterable[str]) -> InvalidRequestError:
@@ -57,7 +61,14 @@ def printable(name: str) -> str:
 
 def _pointer(path: str, rename: Mapping[str, str]) -> str:
     """JSON pointer of a msgspec path such as `.messages[0].content`; ends where msgspec does not know the key."""
-    steps = []
-    for name, index in _STEP.findall(path.partition("[...]")[0]):
-        steps.append(rename.get(name, name) if name else index)
-    return "".join(f"/{step}" for step in steps)
+    return "".join(f"/{rename.get(step, step)}" for step in _steps(path))
+
+
+def _steps(path: str) -> Iterator[str]:
+    return (name or index for name, index in _STEP.findall(path.partition("[...]")[0]))
+
+
+def _possible(kind: Any, path: str) -> str | None:
+    """The words that could stand at the place, as a hint."""
+    words = said(choices_at(kind, tuple(_steps(path)))) if kind is not None and "[...]" not in path else None
+    return f"One of: {words}" if words else None
