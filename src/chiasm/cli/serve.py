@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from chiasm.cli.counts import check_counts
 from chiasm.cli.options import ConfigFile, Json, Overrides, resolved
 from chiasm.cli.printing import LoadingLine
 from chiasm.cli.process import restart_for_arithmetic
@@ -110,6 +111,8 @@ def serve(  # noqa: PLR0913 - one parameter is one option
 
       chiasm serve --set 'gateway.api_keys=["secret"]' --host 0.0.0.0
     """
+    if model and model_option and model != model_option:
+        raise typer.BadParameter(f"Two models are named, '{model}' and '{model_option}'; name one")
     restart_for_arithmetic()
     is_number = workers is not None and re.fullmatch("-?[0-9]{1,9}", workers) is not None
     settings = resolved(
@@ -131,6 +134,8 @@ def serve(  # noqa: PLR0913 - one parameter is one option
         routing__costs=costs,
         observability__log_level=log_level,
     ).settings
+    numbers = {"workers": settings.routing.workers if is_number else None}
+    check_counts(settings, numbers | {"encoders": encoders, "prefills": prefills, "decodes": decodes})
     _serve(settings, as_json=json, take_over=take_over)
 
 

@@ -85,6 +85,18 @@ def test_options_that_would_do_nothing_are_refused(words, said):
     assert said in " ".join(made.output.replace("│", " ").split())
 
 
+def test_two_different_models_are_not_one():
+    made = CliRunner().invoke(app, ["serve", "./one", "--model", "./two"], env=CLI)
+    assert made.exit_code == 2
+    assert "Two models are named" in made.output
+
+
+def test_keys_of_servers_come_from_the_environment_everywhere():
+    keys = {words: one.envvar for words, command in LEAVES for one in command.params if one.name == "api_key"}
+    assert len(keys) > 5
+    assert {words for words, name in keys.items() if name not in ("CHIASM_API_KEY", "CHIASM_ADMIN_KEY")} == set()
+
+
 def test_rules_name_options_that_a_command_has():
     for words, command in LEAVES:
         options = {name for one in command.params for name in one.opts}
