@@ -9,7 +9,7 @@ from chiasm.cli.commands import Commands
 from chiasm.cli.options import resolved
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
 deploy = Commands(
     help="Write manifests. Nothing is applied, and no cluster is asked. See docs/deploy.md.", no_args_is_help=True
@@ -136,7 +136,7 @@ def kserve(  # noqa: PLR0913 - one parameter is one option
     from chiasm.deploy.kserve import inference_service, pooling_settings
 
     plan = _plan(
-        name=name, image=image, topology="local", gateways=replicas, max_encoders=max_replicas,
+        _OF_KSERVE, name=name, image=image, topology="local", gateways=replicas, max_encoders=max_replicas,
         gpus=gpus, cpus=cpus, memory_gib=memory, keys=keys,
     )  # fmt: skip
     settings = pooling_settings(task, processor or ())
@@ -144,7 +144,11 @@ def kserve(  # noqa: PLR0913 - one parameter is one option
     _write([inference_service(plan, storage, settings)], output)
 
 
-def _plan(**values: Any) -> Any:
+_OF_KSERVE = {"gateways": "replicas", "max-encoders": "max-replicas"}
+
+
+def _plan(called: "Mapping[str, str] | None" = None, **values: Any) -> Any:
+    """The plan; `called` are options that are not called as its fields are."""
     import msgspec
 
     from chiasm.deploy.plan import Plan
@@ -153,7 +157,9 @@ def _plan(**values: Any) -> Any:
     try:
         return msgspec.convert(values, Plan)
     except msgspec.ValidationError as error:
-        raise InvalidSettingError(f"{error}", hint="See --help") from error
+        what, _, where = str(error).partition(" - at ")
+        option = where.strip("`").removeprefix("$.").replace("_", "-")
+        raise InvalidSettingError(f"--{(called or {}).get(option, option)}: {what}", hint="See --help") from error
 
 
 def _write(documents: "Sequence[dict[str, Any]]", output: Path | None) -> None:

@@ -1,10 +1,12 @@
 """KServe: one InferenceService whose pod is a whole server; its stages are processes inside the pod."""
 
 import json
+import re
 from collections.abc import Sequence
 
 from chiasm.deploy.plan import GATEWAY_PORT, Plan
 from chiasm.deploy.pods import Document, gateway_container, pod
+from chiasm.errors import InvalidSettingError
 
 _MODEL_MOUNT = "/mnt/models"  # where KServe's storage initializer puts the model
 
@@ -21,7 +23,19 @@ def inference_service(plan: Plan, storage: str = "", settings: Sequence[str] = (
     """The InferenceService. `storage` is KServe's address of the model (pvc://, s3://, hf://), or empty.
 
     Every one of `settings` is a section.field=value of the server.
+
+    Raises:
+        InvalidSettingError: KServe would refuse it: fewer servers at most than to begin with, or no address.
     """
+    if plan.max_encoders < plan.gateways:
+        raise InvalidSettingError(
+            f"At most {plan.max_encoders} servers, {plan.gateways} to begin with", hint="Raise --max-replicas"
+        )
+    if storage and not re.fullmatch(r"[a-z][a-z0-9+.-]*://\S+", storage):
+        raise InvalidSettingError(
+            f"'{storage}' is no address for KServe's storage",
+            hint="It begins with a scheme: pvc://CLAIM/PATH, s3://, gs://, hf://ORGANISATION/MODEL",
+        )
     alone = Plan(
         name=plan.name,
         image=plan.image,

@@ -215,5 +215,9 @@ def test_the_commands_write_what_can_be_read_back(tmp_path):
     assert yaml.safe_load(run("compose").stdout)["services"].keys() == {"gateway", "encode-0", "prefill-0"}
     assert yaml.safe_load(run("kserve", "--storage", "hf://x/y").stdout)["kind"] == "InferenceService"
     for wrong in (("kubernetes", "--topology", "star"), ("kubernetes", "--name", "A b"), ("compose", "--encoders", "0"),
-                  ("kubernetes", "--autoscaler", "x"), ("kubernetes", "--encoders", "9")):  # fmt: skip
+                  ("kubernetes", "--autoscaler", "x"), ("kubernetes", "--encoders", "9"),
+                  ("kserve", "--replicas", "5", "--max-replicas", "2"),
+                  ("kserve", "--storage", "me/model")):  # fmt: skip
         assert isinstance(run(*wrong).exception, InvalidSettingError), wrong
+    for option in ("--memory-gib", "--replicas", "--max-replicas"):
+        assert run("kserve", option, "0").exception.message.startswith(f"{option}: ")
