@@ -21,11 +21,9 @@ from chiasm.scheduling.scheduler import Sequence as Scheduled
 from chiasm.scheduling.step_budget import StepBudget
 from chiasm.scheduling.turns import Demand, Turn, Turns
 from chiasm.simulator.calibration import Calibration, Sharing
+from chiasm.simulator.clock import Process
 from chiasm.simulator.device import Busy, Device
 from chiasm.simulator.host import Cores, Work
-
-Process = Generator[simpy.Event, Any, None]
-"""What takes simulated time."""
 
 Steps = Generator[simpy.Event, Any, int]
 
@@ -137,7 +135,7 @@ class Engine:
         self._ends: list[tuple[int, int]] = []  # (step at which a generation ends, its key)
         self._num_steps = self._num_context_tokens = self._num_media = 0
         self._num_held_tokens = 0  # promised to generations that have begun
-        self._wake = env.event()
+        self._ring: Callable[[], object] | None = None  # while it sleeps: what wakes it
         self._withdrawn: list[Generation] = []
         self._owed: list[int] = []  # visual tokens of pictures that the next prompt's step encodes
         self._process = env.process(self._run())
@@ -181,6 +179,7 @@ class Engine:
         self._open.clear()
         self._outside.clear()
         self._device.unwatch(self._awake)
+        self._ring = None
         self._process.interrupt()
         if self._work is not None:
             self._work.abandon()
@@ -200,11 +199,9 @@ class Engine:
         self._awake()
 
     def _awake(self) -> None:
-        if not self._wake.triggered:
-            self._wake.succeed()
-
-    def _on_done(self, _: simpy.Event) -> None:
-        self._awake()
+        if self._ring is not None:
+            ring, self._ring = self._ring, None
+            ring()
 
     def _run(self) -> Process:
         with suppress(simpy.Interrupt):
@@ -229,8 +226,9 @@ class Engine:
             elif turn is Turn.STEP:
                 yield from self._step(demand)
             else:
-                self._wake = self._env.event()
-                yield self._wake
+                wake = self._env.event()
+                self._ring = wake.succeed
+                yield wake
 
     def _step(self, demand: Demand, max_steps: float = math.inf) -> Steps:
         """One step, or several that only decode; returns how many: none where prompts wait for their first picture."""
@@ -340,12 +338,12 @@ class Engine:
         cores = self._costs.step_cores(step.num_decoding, first_s, self._num_context_tokens)
         first_s *= factor
         growth_s = self._costs.context_s * step.num_decoding * factor  # of a step over the one before it
-        self._wake = wake = self._env.event()
         work = self._compute(_sum_s(num_steps, first_s, growth_s), cores)
-        work.done.callbacks.append(self._on_done)
+        self._ring = work.cut_short
         with self._device.computing:
-            yield wake
-            if not work.done.processed:
+            yield work.done
+            self._ring = None
+            if not work.is_over:
                 num_steps = min(num_steps, _num_begun(work.progress_s, first_s, growth_s))
                 rest_s = work.left_s(_sum_s(num_steps, first_s, growth_s))
                 work.abandon()

@@ -9,7 +9,7 @@ import simpy
 from msgspec import Meta
 
 from chiasm.errors import InvalidSettingError
-from chiasm.simulator.engine import Process
+from chiasm.simulator.clock import Process
 from chiasm.simulator.front import Front
 
 Seconds = Annotated[float, Meta(ge=0)]

@@ -17,6 +17,7 @@ from chiasm.routing.sampling import Sampling
 from chiasm.routing.view import Job
 from chiasm.settings import RoutingSettings
 from chiasm.simulator.calibration import Calibration, Sharing
+from chiasm.simulator.clock import VirtualTime
 from chiasm.simulator.host import Cores
 from chiasm.simulator.record import Record
 from chiasm.simulator.traffic import Request
@@ -103,7 +104,7 @@ class Front:
 
     def __init__(  # noqa: PLR0913 - composed once
         self,
-        env: simpy.Environment,
+        env: VirtualTime,
         settings: RoutingSettings,
         calibration: Calibration,
         workers: Sequence[SimulatedWorker],
@@ -132,7 +133,7 @@ class Front:
         self.known = costs
         self.cores = cores
         self.sharing = calibration.sharing or Sharing(num_cores=1)
-        self.clock = _Clock(env)
+        self.clock = env
         self.texts = Arrivals()
         self.fleet = Fleet(settings, self.clock)
         self.ledger = ledger
@@ -198,16 +199,3 @@ class Front:
         """A stage of a request is over now."""
         if self._on_span is not None:
             self._on_span(worker, stage, start_s, self.env.now, request.number)
-
-
-class _Clock:
-    """The simulation's time, as routing asks for it."""
-
-    def __init__(self, env: simpy.Environment) -> None:
-        self._env = env
-
-    def now_s(self) -> float:
-        return float(self._env.now)
-
-    def unix_s(self) -> float:
-        return float(self._env.now)

@@ -8,6 +8,7 @@ from typing import Protocol
 import simpy
 
 from chiasm.simulator.calibration import Sharing
+from chiasm.simulator.clock import VirtualTime
 
 
 class Work(Protocol):
@@ -27,8 +28,15 @@ class Work(Protocol):
     def took_s(self, seconds: float) -> float:
         """How long it took, now that its undisturbed `seconds` are done."""
 
+    @property
+    def is_over(self) -> bool:
+        """Whether all of it is done, also where it was cut short just then."""
+
+    def cut_short(self) -> None:
+        """Let `done` happen now. Who waited for it abandons it then, unless it is over. Harmless after its end."""
+
     def abandon(self) -> None:
-        """Take it off the cores, before its end; `done` never happens."""
+        """Take it off the cores before its end."""
 
 
 class Cores(Protocol):
@@ -41,7 +49,7 @@ class Cores(Protocol):
 class OwnCores:
     """Cores enough for everything: work takes the time that it takes. Costs no more than a timer."""
 
-    def __init__(self, env: simpy.Environment) -> None:
+    def __init__(self, env: VirtualTime) -> None:
         self._env = env
 
     def work(self, seconds: float, _: float = 1.0) -> Work:
@@ -49,12 +57,18 @@ class OwnCores:
         return _Timed(self._env, seconds)
 
 
-class _Timed(simpy.Timeout):
+class _Timed(simpy.Event):
     """A timer that is work, too, so that a simulation of a thousand workers has one object where it needs one."""
 
-    def __init__(self, env: simpy.Environment, seconds: float) -> None:
-        super().__init__(env, seconds)
-        self._started_s = env.now
+    env: VirtualTime
+
+    def __init__(self, env: VirtualTime, seconds: float) -> None:
+        super().__init__(env)
+        self._ok = True
+        self._value = None
+        self._started_s = now_s = env.now
+        self._end_s = now_s + seconds
+        env.schedule(self, delay=seconds)
 
     @property
     def done(self) -> simpy.Event:
@@ -69,6 +83,14 @@ class _Timed(simpy.Timeout):
 
     def took_s(self, seconds: float) -> float:
         return seconds
+
+    @property
+    def is_over(self) -> bool:
+        return bool(self.env.now >= self._end_s)
+
+    def cut_short(self) -> None:
+        if self.callbacks is not None:
+            self.env.hasten(self)
 
     def abandon(self) -> None:
         """A timer that nobody waits for does no harm."""
@@ -137,7 +159,7 @@ class SharedCores:
             work = heappop(self._ends)[2]
             if not work.is_over:
                 work.is_over = True
-                work.done.succeed()
+                work.cut_short()
                 cores += work.cores
         self._change(-cores)
 
@@ -170,6 +192,10 @@ class _Shared:
 
     def took_s(self, _: float) -> float:
         return self._host.now_s - self._begun_s
+
+    def cut_short(self) -> None:
+        if not self._done.triggered:
+            self._done.succeed()
 
     def abandon(self) -> None:
         if not self.is_over:

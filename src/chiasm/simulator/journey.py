@@ -10,7 +10,8 @@ from chiasm.routing.overlap import parts_of, saved_s
 from chiasm.routing.plan import EncodeGroup, Plan
 from chiasm.routing.recovery import Ladder, StageError
 from chiasm.routing.view import Job
-from chiasm.simulator.engine import Generation, Process
+from chiasm.simulator.clock import Process
+from chiasm.simulator.engine import Generation
 from chiasm.simulator.front import Front
 from chiasm.simulator.prefill import Failures, Prefill
 from chiasm.simulator.prompt import ON_OFFER, Prompt
@@ -96,8 +97,7 @@ class Journey:
         if len(calls) == 1:
             found = [(yield from calls[0])]
         else:
-            ended = yield self._env.all_of([self._env.process(call) for call in calls])
-            found = list(ended.values())
+            found = yield self._env.together(calls)
         return [one for one in found if one is not None]
 
     def _encode(self, group: EncodeGroup) -> Generator[simpy.Event, Any, StageError | None]:

@@ -114,8 +114,8 @@ class Prefill:
                 self._supply(part.identities)
             return failure
 
-        ended = yield self._env.all_of([self._env.process(one(part)) for part in late])
-        return [failure for failure in ended.values() if failure is not None]
+        found = yield self._env.together([one(part) for part in late])
+        return [failure for failure in found if failure is not None]
 
     def _supply(self, identities: Iterable[str]) -> None:
         self._missing.difference_update(identities)

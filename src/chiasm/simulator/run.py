@@ -12,10 +12,9 @@ import simpy
 from chiasm.errors import InvalidSettingError
 from chiasm.settings import RoutingSettings
 from chiasm.simulator.calibration import Calibration, Interference
-from chiasm.simulator.clock import VirtualTime
+from chiasm.simulator.clock import Process, VirtualTime
 from chiasm.simulator.cluster import Cluster, WorkerSpec
 from chiasm.simulator.device import Device
-from chiasm.simulator.engine import Process
 from chiasm.simulator.failures import Failures, begin_failures
 from chiasm.simulator.front import Front, Ledger, OnEnded, OnSpan
 from chiasm.simulator.host import Cores, OwnCores, SharedCores
@@ -164,15 +163,15 @@ def _scaler(
     return scaler
 
 
-def _arrive(env: simpy.Environment, fronts: Sequence[Front], requests: Iterable[Request]) -> Process:
+def _arrive(env: VirtualTime, fronts: Sequence[Front], requests: Iterable[Request]) -> Process:
     for number, request in enumerate(requests):
         if request.at_s > env.now:
             yield env.timeout(request.at_s - env.now)
-        env.process(Journey(fronts[number % len(fronts)], request).run())
+        env.begin(Journey(fronts[number % len(fronts)], request).run())
     fronts[0].ledger.close()
 
 
-def _cores(env: simpy.Environment, cluster: Cluster, calibration: Calibration) -> Cores:
+def _cores(env: VirtualTime, cluster: Cluster, calibration: Calibration) -> Cores:
     if not cluster.is_one_host:
         return OwnCores(env)
     if calibration.sharing is None:

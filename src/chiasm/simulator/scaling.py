@@ -10,7 +10,7 @@ from msgspec import Meta
 from chiasm.gateway.autoscaling import mean_wait_s
 from chiasm.protocol.fleet import FleetState
 from chiasm.routing.autoscaler import Autoscaler, ScalingRule, Signal
-from chiasm.simulator.engine import Process
+from chiasm.simulator.clock import Process
 from chiasm.simulator.front import Front
 from chiasm.simulator.worker import SimulatedWorker
 

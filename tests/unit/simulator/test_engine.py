@@ -1,8 +1,8 @@
 import msgspec
 import pytest
-import simpy
 
 from chiasm.simulator.calibration import Calibration, Cost, Interference
+from chiasm.simulator.clock import VirtualTime
 from chiasm.simulator.device import Busy, Device
 from chiasm.simulator.engine import Engine, Generation
 from chiasm.simulator.host import OwnCores
@@ -21,7 +21,7 @@ class Bench:
     """One engine, and when the events of its generations came."""
 
     def __init__(self, calibration=COSTS, *, is_apart=False, kv_tokens=0):
-        self.env = simpy.Environment()
+        self.env = VirtualTime()
         self.device = Device(calibration.interference or Interference())
         self.engine = Engine(
             self.env, calibration, self.device, Busy(), OwnCores(self.env), is_apart=is_apart, kv_tokens=kv_tokens
@@ -279,3 +279,20 @@ def test_pictures_of_a_batch_cost_the_square_of_each():
     bench.encode("first", 0.0, 100)
     bench.encode("second", 0.0, 200)
     assert bench.run()["second"] == pytest.approx(0.020 + 0.3 + 1e-6 * (100**2 + 200**2))
+
+
+def test_what_interrupts_steps_does_so_once():
+    """Steps that were taken together and cut short leave nothing behind that wakes the engine at their old end."""
+    bench, num_begun = Bench(), 0
+    compute = bench.engine._cores.work
+
+    def counted(seconds, cores=1.0):
+        nonlocal num_begun
+        num_begun += 1
+        return compute(seconds, cores)
+
+    bench.engine._cores.work = counted
+    bench.generate("a", 0.0, 50, 100)
+    bench.generate("b", 0.1, 50, 200)
+    bench.run()
+    assert num_begun == 6  # a's prompt; its steps; the rest of one; b's prompt; steps until a ends; until b ends

@@ -2,10 +2,10 @@
 
 import msgspec
 import pytest
-import simpy
 
 from chiasm.errors import InvalidSettingError
 from chiasm.simulator.calibration import Calibration, Cost, Sharing
+from chiasm.simulator.clock import VirtualTime
 from chiasm.simulator.cluster import aggregated, disaggregated
 from chiasm.simulator.failures import Failures
 from chiasm.simulator.host import OwnCores, SharedCores
@@ -28,7 +28,7 @@ class Host:
     """Work on shared cores, and when it was done."""
 
     def __init__(self, num_cores=2.0, contention=0.0):
-        self.env = simpy.Environment()
+        self.env = VirtualTime()
         self.cores = SharedCores(self.env, Sharing(num_cores=num_cores, contention=contention))
         self.ends = {}
 
@@ -88,12 +88,28 @@ def test_busy_neighbours_slow_work_down_by_what_was_measured():
 
 @pytest.mark.parametrize("make", [OwnCores, lambda env: SharedCores(env, Sharing(num_cores=4))])
 def test_progress_and_what_is_left_are_in_undisturbed_seconds(make):
-    env = simpy.Environment()
+    env = VirtualTime()
     work = make(env).work(1.0)
     env.run(until=0.25)
     assert (work.progress_s, work.left_s(0.75)) == pytest.approx((0.25, 0.5))
     env.run(until=work.done)
     assert work.took_s(1.0) == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("make", [OwnCores, lambda env: SharedCores(env, Sharing(num_cores=4))])
+@pytest.mark.parametrize(("at_s", "is_over"), [(0.25, False), (1.0, True)])
+def test_work_that_is_cut_short_wakes_who_waits_for_it(make, at_s, is_over):
+    env = VirtualTime()
+    work, woken = make(env).work(1.0), []
+    work.done.callbacks.append(lambda _: woken.append(env.now))
+    env.run(until=at_s)
+    work.cut_short()
+    assert woken == []
+    env.run(until=env.timeout(0.0))
+    assert (woken, work.is_over) == ([at_s], is_over)
+    work.abandon()
+    env.run()
+    assert woken == [at_s]
 
 
 def on_one_host(cluster):

@@ -1,5 +1,4 @@
-import simpy
-
+from chiasm.simulator.clock import VirtualTime
 from chiasm.simulator.device import Busy
 from chiasm.simulator.host import OwnCores
 from chiasm.simulator.media import MediaThreads
@@ -7,7 +6,7 @@ from chiasm.simulator.traffic import Picture
 
 
 def ends(num_threads, pictures):
-    env, found = simpy.Environment(), {}
+    env, found = VirtualTime(), {}
     threads = MediaThreads(OwnCores(env), num_threads, lambda picture: picture.num_pixels, Busy())
     for picture in pictures:
         name = "nothing" if picture is None else picture.identity
