@@ -17,8 +17,8 @@ from chiasm.routing.view import FleetView, Job, WorkerView
 class CrowdedBoard(Board):
     """See `Board`. Some of the workers share cores."""
 
-    def __init__(self, fleet: FleetView) -> None:
-        super().__init__(fleet)
+    def __init__(self, job: Job, fleet: FleetView) -> None:
+        super().__init__(job, fleet)
         crowding = {one.name: one.crowding for one in fleet.workers if one.crowding}
         self._crowding = crowding
         self._beside = {  # by worker: with whom it shares cores, and how far

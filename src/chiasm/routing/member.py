@@ -34,7 +34,8 @@ class Backlog:
 
     def wait_at_s(self, now_s: float) -> float:
         """`wait_s`, for who looks at many at once and has read the clock."""
-        return max(self._until_s - now_s, _UNEXPLAINED * self._open_s)
+        left_s, least_s = self._until_s - now_s, _UNEXPLAINED * self._open_s
+        return left_s if left_s > least_s else least_s  # not `max`: each request looks at many workers
 
     def work(self, seconds: float) -> "_Work":
         """Count work as under way inside the block."""

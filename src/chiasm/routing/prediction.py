@@ -7,9 +7,9 @@ from typing import NamedTuple
 from chiasm.routing.costs.line import Coefficients
 from chiasm.routing.costs.model import StageCosts
 from chiasm.routing.overlap import saved_s
-from chiasm.routing.plan import EncodeGroup, Plan, fates_of
+from chiasm.routing.plan import EncodeGroup, Plan, encodes_itself, fates_of
 from chiasm.routing.policies.base import EXTERNALITY
-from chiasm.routing.view import FleetView, Job, WorkerView
+from chiasm.routing.view import FleetView, ItemView, Job, WorkerView
 
 _MAX_TEXT_WEIGHT = 3.0
 
@@ -39,6 +39,31 @@ def decode_strain_s(job: Job, fleet: FleetView, decode: WorkerView) -> float:
     return num_tokens * fleet.costs.step.per_unit_s * decode.num_decoding
 
 
+class Needs(NamedTuple):
+    """What a request leaves to do when one worker prefills it.
+
+    Attributes:
+        num_tokens: Of the prompt to compute.
+        pixels: Of pictures to encode, here or elsewhere, by identity.
+        wanted: Those of them that others may encode.
+    """
+
+    num_tokens: float
+    pixels: Mapping[str, int]
+    wanted: tuple[ItemView, ...]
+
+
+def needs_of(job: Job, fleet: FleetView, prefill: WorkerView) -> Needs:
+    """What nothing covers when `prefill` computes the prompt."""
+    fates = fates_of(job, fleet, prefill)
+    covered = {identity for identity, fate in fates.items() if fate == "prefix"}
+    return Needs(
+        num_tokens=uncovered_tokens(job, fleet.costs, prefill.name, covered),
+        pixels={one.identity: one.num_pixels for one in job.items if fates[one.identity] in ("encode", "local")},
+        wanted=tuple([item for item in job.items if fates[item.identity] == "encode"]),
+    )
+
+
 class Board:
     """What all ways of a request have in common: what each worker has to do.
 
@@ -47,12 +72,28 @@ class Board:
         num_decoding: Generations past their first token, by worker.
     """
 
-    def __init__(self, fleet: FleetView) -> None:
-        self.work_s = {one.name: one.work_s for one in fleet.workers}
+    def __init__(self, job: Job, fleet: FleetView) -> None:
+        self._job = job
+        self._fleet = fleet
+        self._holders = job.known.keys() | {name for item in job.items for name in item.holders}
+        self._needs: dict[tuple[str, bool], Needs] = {}
+        self.work_s = {one.name: one.encode_wait_s + one.prefill_wait_s for one in fleet.workers}
         self.num_decoding = {one.name: one.num_decoding for one in fleet.workers}
         self._prefill_work_s = {one.name: self.work_s[one.name] for one in fleet.workers if "prefill" in one.roles}
         self._free_s = min(self._prefill_work_s.values(), default=0.0)
         self._idlest: list[tuple[float, str]] = []
+
+    def has_something(self, worker: str) -> bool:
+        """Whether a worker is known to have the prompt's start, or a picture of it."""
+        return worker in self._holders
+
+    def needs(self, prefill: WorkerView) -> Needs:
+        """See `needs_of`: the same for all workers that have nothing of the request."""
+        key = prefill.name if self.has_something(prefill.name) else "", encodes_itself(self._fleet, prefill)
+        found = self._needs.get(key)
+        if found is None:
+            found = self._needs[key] = needs_of(self._job, self._fleet, prefill)
+        return found
 
     def later_texts_s(self, added_s: Mapping[str, float]) -> float:
         """Summed waiting, in squared seconds, of texts that come evenly while all are busy, for work that is added.
@@ -98,18 +139,15 @@ class Outlook:
     """
 
     def __init__(self, job: Job, fleet: FleetView, prefill: WorkerView, board: Board) -> None:
-        fates = fates_of(job, fleet, prefill)
-        covered = {identity for identity, fate in fates.items() if fate == "prefix"}
-        num_tokens = uncovered_tokens(job, fleet.costs, prefill.name, covered)
-        pixels = {one.identity: one.num_pixels for one in job.items if fates[one.identity] in ("encode", "local")}
+        needs = board.needs(prefill)
         self._job = job
         self._board = board
         self._fleet = fleet
-        self._pixels = pixels
-        self._whole_s = self._encode_s(prefill.name, pixels)
+        self._pixels = needs.pixels
+        self._whole_s = self._encode_s(prefill.name, needs.pixels)
         self.prefill = prefill
-        self.wanted = tuple(item for item in job.items if fates[item.identity] == "encode")
-        self.prefill_s = fleet.costs.prefill_s(prefill.name, num_tokens)
+        self.wanted = needs.wanted
+        self.prefill_s = fleet.costs.prefill_s(prefill.name, needs.num_tokens)
 
     def forecast(self, groups: Sequence[EncodeGroup]) -> "Forecast":
         """What is predicted if the groups are encoded where they say, and the rest on the way."""

@@ -34,26 +34,28 @@ class Sampling:
             return fleet.members
         if fleet.members is not self._members:
             self._members, self._kinds = fleet.members, _by_roles(fleet.members)
-        chosen = {one.name: one for kind in self._kinds for one in self._some(kind)}
+        chosen: dict[str, Member] = {}
+        for kind in self._kinds:
+            self._draw(kind, chosen)
         for name in _holders(job):
             member = fleet.find(name)
             if member is not None:
                 chosen.setdefault(name, member)
         return chosen.values()
 
-    def _some(self, kind: list[Member]) -> Iterable[Member]:
-        """Ready members of a kind; all of it where drawing finds none."""
-        if len(kind) <= self._max_candidates:
-            return kind
-        found: dict[str, Member] = {}
-        draw, num_members = self._random.random, len(kind)
-        for _ in range(_TRIES * self._max_candidates):
-            member = kind[int(draw() * num_members)]
-            if member.state == "ready":
-                found[member.name] = member
-                if len(found) == self._max_candidates:
-                    break
-        return found.values() or kind
+    def _draw(self, kind: list[Member], chosen: dict[str, Member]) -> None:
+        """Add ready members of a kind; all of it where drawing finds none."""
+        num_before, num_members = len(chosen), len(kind)
+        if num_members > self._max_candidates:
+            num_wanted, draw = num_before + self._max_candidates, self._random.random
+            for _ in range(_TRIES * self._max_candidates):
+                member = kind[int(draw() * num_members)]
+                if member.state == "ready":
+                    chosen[member.name] = member
+                    if len(chosen) == num_wanted:
+                        return
+        if len(chosen) == num_before:
+            chosen.update((one.name, one) for one in kind)
 
 
 def _by_roles(members: Iterable[Member]) -> list[list[Member]]:

@@ -43,9 +43,11 @@ class _Line:
     def __init__(self) -> None:
         self._weight = self._x = self._y = 0.0
         self._xx = self._xy = 0.0  # sums of squares and products of deviations from the means
+        self._found: tuple[float, float] | None = None
 
     def add(self, x: float, y: float) -> None:
         """Take a point into account."""
+        self._found = None
         self._weight = _KEPT * self._weight + 1.0
         share, dx, dy = 1.0 / self._weight, x - self._x, y - self._y
         self._x += share * dx
@@ -56,6 +58,11 @@ class _Line:
     @property
     def coefficients(self) -> tuple[float, float]:
         """Value at zero and slope, neither negative; (0, 0) before there was a point."""
+        if self._found is None:
+            self._found = self._fitted()
+        return self._found
+
+    def _fitted(self) -> tuple[float, float]:
         if self._xx <= 0.0:
             return 0.0, self._y / self._x if self._x else 0.0
         slope = min(max(0.0, self._xy / self._xx), self._y / self._x if self._x else 0.0)

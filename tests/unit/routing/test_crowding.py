@@ -14,6 +14,7 @@ from chiasm.routing.crowding import CrowdedBoard
 from chiasm.routing.policies.adaptive import Adaptive
 from chiasm.routing.policies.base import num_delayed, spread
 from chiasm.routing.policies.registry import make_policy
+from chiasm.routing.view import Job
 from chiasm.settings import RoutingSettings
 from tests.unit.routing.fleets import outcome_of, serving
 from tests.unit.routing.scripted import ALL, ask, picture
@@ -95,7 +96,7 @@ def test_the_reason_says_what_cores_of_their_own_would_have_changed():
 def test_generations_at_other_workers_are_delayed_by_as_much_as_cores_are_shared():
     loads = {"a": {"num_decoding": 8}, "b": {"num_decoding": 2}}
     for crowding in (0.0, 0.5, 1.0):
-        board = CrowdedBoard(crowd(crowding, "e", "a", "b", **loads))
+        board = CrowdedBoard(Job(), crowd(crowding, "e", "a", "b", **loads))
         found = {name: board.num_delayed(name) for name in ("e", "a", "b")}
         assert found == {"e": 10 * crowding, "a": 8 + 2 * crowding, "b": 2 + 8 * crowding}
 
@@ -114,7 +115,7 @@ def _half_crowded(load):
 
 
 def test_a_request_gets_no_larger_share_of_cores_by_being_at_several_workers():
-    board = CrowdedBoard(crowd(1.0, "a", "b", "c"))
+    board = CrowdedBoard(Job(), crowd(1.0, "a", "b", "c"))
     work_s = {"a": 9.0, "b": 1.0, "c": 1.0}
     assert board.delay_s("b", work_s) == 2.0
     assert board.delay_s("b", work_s, {"b", "c"}) == 3.0
@@ -124,7 +125,7 @@ def test_a_request_gets_no_larger_share_of_cores_by_being_at_several_workers():
 @given(st.lists(st.floats(0, 10), min_size=1, max_size=6), st.floats(0.01, 1))
 def test_work_ends_when_equal_shares_of_the_cores_would_have_ended_it(seconds, crowding):
     names = [f"w{index}" for index in range(len(seconds))]
-    board = CrowdedBoard(fleet("auto", *(worker(name, crowding=crowding) for name in names)))
+    board = CrowdedBoard(Job(), fleet("auto", *(worker(name, crowding=crowding) for name in names)))
     work_s = dict(zip(names, seconds, strict=True))
     now_s = done_s = 0.0
     for number, name in enumerate(sorted(names, key=work_s.__getitem__)):
@@ -136,7 +137,7 @@ def test_work_ends_when_equal_shares_of_the_cores_would_have_ended_it(seconds, c
 
 def test_texts_that_come_wait_for_encoders_on_the_same_cores():
     added_s = {"e": 0.4, "a": 0.1}
-    waits = [CrowdedBoard(crowd(one, "e", "a")).later_texts_s(added_s) for one in (0.0, 0.5, 1.0)]
+    waits = [CrowdedBoard(Job(), crowd(one, "e", "a")).later_texts_s(added_s) for one in (0.0, 0.5, 1.0)]
     assert waits == [pytest.approx(0.1**2 / 2), pytest.approx(0.15**2 / 2), pytest.approx(0.2**2 / 2)]
 
 

@@ -57,10 +57,11 @@ class Adaptive:
     def plan(self, job: Job, fleet: FleetView) -> Plan:
         """See `Policy`."""
         ways, refusal = [], None
-        board = CrowdedBoard(fleet) if any(one.crowding for one in fleet.workers) else Board(fleet)
+        is_crowded = any(one.crowding for one in fleet.workers)
+        board = CrowdedBoard(job, fleet) if is_crowded else Board(job, fleet)
         idlest_first = msgspec.structs.replace(fleet, workers=tuple(sorted(fleet.workers, key=by_work)))
         groupings = _Groupings(job, fleet, idlest_first, board)
-        for prefill in _worth_comparing(job, idlest_first):
+        for prefill in _worth_comparing(job, idlest_first, board):
             try:
                 ways += _ways(_outlook(job, fleet, prefill, board), groupings, job, fleet)
             except HandleExpiredError as error:
@@ -134,11 +135,10 @@ def _ms(seconds: float) -> str:
     return f"{1e3 * seconds:.0f} ms"
 
 
-def _worth_comparing(job: Job, idlest_first: FleetView) -> list[WorkerView]:
+def _worth_comparing(job: Job, idlest_first: FleetView, board: Board) -> list[WorkerView]:
     """The idlest workers, and those that have something of the request."""
     workers = prefill_candidates(job, idlest_first)
-    holders = {name for item in job.items for name in item.holders} | set(job.known)
-    return workers[:_MAX_PREFILLS] + [one for one in workers[_MAX_PREFILLS:] if one.name in holders]
+    return workers[:_MAX_PREFILLS] + [one for one in workers[_MAX_PREFILLS:] if board.has_something(one.name)]
 
 
 def _ways(outlook: Outlook, groupings: "_Groupings", job: Job, fleet: FleetView) -> list[Way]:

@@ -7,7 +7,7 @@ from chiasm.routing.view import FleetView, Job, WorkerView
 
 def by_work(worker: WorkerView) -> tuple[float, int, int]:
     """Sorts by predicted work; equals by how many sequences wait and run."""
-    return worker.work_s, worker.num_waiting, worker.num_decoding
+    return worker.encode_wait_s + worker.prefill_wait_s, worker.num_waiting, worker.num_decoding
 
 
 def least_busy(workers: list[WorkerView]) -> WorkerView:
