@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 FAILURE = 1
 USAGE = 2
 _SAY_EVERY_S = 10.0
+_TELLING_SHARE = 0.02
+"""Of work that is done before the time of the rest is told."""
+_MINUTES_FROM_S = 100.0
 
 
 def report_error(error: ChiasmError) -> int:
@@ -44,19 +47,31 @@ def steps_bar() -> "Progress":
 
 @contextmanager
 def long_work(num_all: int) -> Iterator[Callable[[str, int], None]]:
-    """Says on standard error what is done and how much of it: a bar on a terminal, elsewhere a line now and then."""
-    said_s = monotonic()
+    """Says on standard error what is done, how much of it, and about how long the rest takes, going by that.
+
+    A bar on a terminal, elsewhere a line now and then.
+    """
+    began_s = said_s = monotonic()
     with steps_bar() as bar:
         task = bar.add_task("", total=num_all)
 
         def at(what: str, num_done: int) -> None:
             nonlocal said_s
-            bar.update(task, description=what, completed=num_done)
+            left = time_left(num_done, num_all, monotonic() - began_s)
+            bar.update(task, description=f"{what}{left}", completed=num_done)
             if not bar.console.is_terminal and monotonic() - said_s >= _SAY_EVERY_S:
                 said_s = monotonic()
-                typer.echo(f"{what}: {num_done:,} of {num_all:,}", err=True)
+                typer.echo(f"{what}: {num_done:,} of {num_all:,}{left}", err=True)
 
         yield at
+
+
+def time_left(num_done: int, num_all: int, elapsed_s: float) -> str:
+    """About how long the rest takes if it goes on as it did on average; nothing while too little is done to tell."""
+    if not _TELLING_SHARE * num_all <= num_done < num_all:
+        return ""
+    left_s = elapsed_s * (num_all - num_done) / num_done
+    return f", about {left_s:.0f} s left" if left_s < _MINUTES_FROM_S else f", about {left_s / 60:.0f} min left"
 
 
 @contextmanager
