@@ -1,5 +1,6 @@
 """Files that commands write their results to."""
 
+import os
 from pathlib import Path
 
 from chiasm.errors import InvalidSettingError
@@ -14,6 +15,8 @@ def check_folders(*files: Path | None) -> None:
             raise InvalidSettingError(f"There is no folder for '{file}'", hint="Make it first")
         if file.is_dir():
             raise InvalidSettingError(f"'{file}' is a folder", hint="Name a file in it")
+        if not os.access(file if file.exists() else file.absolute().parent, os.W_OK):
+            raise InvalidSettingError(f"'{file}' cannot be written: Permission denied", hint="Name another one")
 
 
 def write_file(file: Path, content: str | bytes) -> None:

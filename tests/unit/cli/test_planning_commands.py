@@ -1,6 +1,7 @@
 """`chiasm simulate` and `chiasm advise` on the command line."""
 
 import json
+import os
 import re
 import signal
 import subprocess
@@ -47,6 +48,17 @@ def test_where_a_file_cannot_be_written_is_said_before_the_work(costs, tmp_path,
         run("advise", "--calibration", costs, "--html", str(tmp_path), *FEW)
     with pytest.raises(InvalidSettingError, match="no folder for"):
         run("trace", "export", "http://127.0.0.1:9", "-o", str(tmp_path / "none" / "x.jsonl"))
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+def test_so_is_that_it_may_not_be_written(costs, tmp_path, monkeypatch, is_there):
+    file = tmp_path / "x.html"
+    file.touch() if is_there else None
+    refused = file if is_there else tmp_path
+    monkeypatch.setattr("chiasm.simulator.compare.compare", None)
+    monkeypatch.setattr("chiasm.cli.files.os.access", lambda path, mode: mode != os.W_OK or Path(path) != refused)
+    with pytest.raises(InvalidSettingError, match="cannot be written: Permission denied"):
+        run("simulate", "--calibration", costs, "--html", str(file), *FEW)
 
 
 def test_names_of_classes_in_a_trace_are_no_markup(costs, tmp_path):
