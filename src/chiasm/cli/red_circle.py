@@ -1,10 +1,16 @@
-"""What `chiasm doctor` shows a model: a red circle on white, still or moving."""
+"""What `chiasm doctor` shows a model: a red circle on white, still or moving.
+
+Each file is another one of the same pixels: servers that run already know it from no earlier time, and cannot answer
+from their caches.
+"""
 
 import base64
 import io
+import secrets
 
 import numpy as np
 from PIL import Image, ImageDraw
+from PIL.PngImagePlugin import PngInfo
 
 from chiasm.errors import MissingExtraError
 
@@ -16,8 +22,9 @@ _NUM_FRAMES = 8
 
 def picture_url() -> str:
     """A PNG file in which it is in the middle, as a data URL."""
-    file = io.BytesIO()
-    _drawn((_SIDE_PX - _DIAMETER_PX) // 2).save(file, "PNG")
+    file, note = io.BytesIO(), PngInfo()
+    note.add_text("Comment", secrets.token_hex(8))
+    _drawn((_SIDE_PX - _DIAMETER_PX) // 2).save(file, "PNG", pnginfo=note)
     return _data_url("image/png", file.getvalue())
 
 
@@ -33,6 +40,7 @@ def video_url() -> str:
         raise MissingExtraError("Making a video needs PyAV", hint="pip install 'chiasm[video]'") from None
     file = io.BytesIO()
     with av.open(file, "w", format="mp4") as out:
+        out.metadata["comment"] = secrets.token_hex(8)
         stream = out.add_stream("libx264", rate=_FPS)
         stream.width, stream.height, stream.pix_fmt = _SIDE_PX, _SIDE_PX, "yuv420p"
         for number in range(_NUM_FRAMES):

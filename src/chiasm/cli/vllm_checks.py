@@ -7,7 +7,7 @@ import msgspec
 
 from chiasm.cli.checks import ANSWER, Check, question, video_question
 from chiasm.cli.printing import LoadingLine
-from chiasm.errors import ChiasmError, MissingExtraError, UnsupportedMediaError
+from chiasm.errors import ChiasmError, HandleExpiredError, MissingExtraError, UnsupportedMediaError
 from chiasm.settings import Settings
 
 if TYPE_CHECKING:
@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from chiasm.launch.vllm.crew import VllmCrew
     from chiasm.launch.vllm.installed import InstalledVllm
 
+_LOOK = (
+    "The log of the server that prefills says what did not fit, in a line with 'fails alone': all servers need the "
+    "same model files, --dtype and transport"
+)
 _SHOWN_PACKAGES = ("torch", "transformers", "torchvision", "nixl", "mooncake")
 
 
@@ -132,7 +136,12 @@ def _hand_over(settings: Settings, *, takes_videos: bool) -> Iterator[Check]:
                 if takes_videos:
                     yield _video(ChatClient(server.address), settings)
     except ChiasmError as error:
-        yield Check("hand-over", "fail", error.message, error.hint)
+        yield _failed(error)
+
+
+def _failed(error: ChiasmError) -> Check:
+    hint = _LOOK if error.code == HandleExpiredError.code else error.hint
+    return Check("hand-over", "fail", error.message, hint)
 
 
 def _answered(client: "ChatClient", body: dict[str, Any]) -> list[dict[str, Any]]:

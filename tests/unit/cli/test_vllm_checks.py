@@ -1,12 +1,16 @@
 """What doctor says of vLLM."""
 
+import base64
+import io
 import sys
 
 import pytest
+from PIL import Image
 
 from chiasm.cli import vllm_checks
-from chiasm.cli.vllm_checks import _cache_events, _judged, _media, _packages, _video
-from chiasm.errors import EngineError, MissingExtraError, UnsupportedMediaError
+from chiasm.cli.red_circle import picture_url, video_url
+from chiasm.cli.vllm_checks import _cache_events, _failed, _judged, _media, _packages, _video
+from chiasm.errors import EngineError, HandleExpiredError, MissingExtraError, UnsupportedMediaError
 from chiasm.launch.processes.specs import WorkerSpec
 from chiasm.launch.vllm.installed import InstalledVllm
 from chiasm.settings import MediaSettings, RoutingSettings, Settings, VllmSettings
@@ -105,6 +109,19 @@ def test_a_video_is_asked_about_like_a_picture(answer, status, says):
     ((part, _),) = (message["content"] for message in client.asked["messages"])
     assert part["video_url"]["url"].startswith("data:video/mp4;base64,")
     assert client.asked["chiasm"] == {"receipt": True}
+
+
+def test_servers_that_run_already_have_seen_no_question_before():
+    """Or a hand-over that fails would look well: the answer would come of their caches."""
+    first, second = (base64.b64decode(picture_url().partition(",")[2]) for _ in range(2))
+    assert first != second
+    assert Image.open(io.BytesIO(first)).tobytes() == Image.open(io.BytesIO(second)).tobytes()
+    assert video_url() != video_url()
+
+
+def test_embeddings_that_do_not_fit_are_said_where_they_are_to_be_found():
+    assert "fails alone" in _failed(HandleExpiredError("No encoder delivered", hint="Send it again")).fix
+    assert _failed(EngineError("it died", hint="start it")).fix == "start it"
 
 
 def test_without_the_package_no_video_is_asked_about(monkeypatch):
