@@ -109,7 +109,10 @@ def _variables(words: list[str]) -> dict[str, str]:
 
 @contextmanager
 def _direct(python: Path, model: Path, threads: int, variables: dict[str, str]) -> Iterator[str]:
-    """The URL of one whole vLLM server, started as Chiasm starts its own, but without videos and cache events."""
+    """The URL of one whole vLLM server, started as Chiasm starts its own, but without videos and cache events.
+
+    It computes in a process of its own, as vLLM has it on CPU, unless `variables` say otherwise.
+    """
     flags = ["--generation-config", "vllm", "--max-num-seqs", "128", "--enable-prefix-caching"]
     flags += ["--limit-mm-per-prompt", '{"image": 16, "video": 0}']
     with tempfile.TemporaryDirectory() as folder:
