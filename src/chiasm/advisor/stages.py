@@ -35,7 +35,7 @@ def stage_times(kind: RequestClass, costs: Calibration) -> StageTimes:
     num_steps = max(1, ceil(num_tokens / costs.max_step_tokens))
     context = num_visual + kind.text_tokens + kind.output_tokens / 2
     return StageTimes(
-        request=costs.request.at(1),
+        request=costs.request.at(kind.num_images),
         media=num_new * costs.media.at(kind.num_pixels),
         encode=num_new * costs.encode_s([kind.visual_tokens]),
         transfer=costs.transfer.at(num_new * kind.visual_tokens) if num_new else 0.0,

@@ -121,7 +121,8 @@ class Calibration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
     Attributes:
         source: Where the numbers come from, for people.
-        request: Everything a request costs before its first stage: gateway, template, tokens.
+        request: Everything a request costs besides its stages: gateway, template, tokens, bytes of pictures; units are
+            pictures.
         media: One picture from its bytes to patches, on one thread; units are pixels.
         encode: One batch of pictures through the vision tower; units are visual tokens.
         visual_tokens: Not seconds: the visual tokens of a picture; units are pixels. A simulation takes those of its

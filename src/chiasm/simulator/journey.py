@@ -35,7 +35,7 @@ class Journey:
         front, request = self._front, self._request
         if not request.pictures:
             front.texts.see(self._env.now)
-        yield front.cores.work(front.truth.request.at(1), front.sharing.request).done
+        yield front.cores.work(front.truth.request.at(len(request.pictures)), front.sharing.request).done
         ladder = self._ladder = Ladder(front.settings, front.clock, front.truth.timeout_s)
         try:
             while not self._is_done:

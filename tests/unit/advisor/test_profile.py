@@ -32,6 +32,7 @@ class KnownServer:
     """
 
     delayed_s = 0.0  # of an answer by the start of another
+    picture_s = 0.0  # of a picture besides its stages
 
     def __init__(self):
         self.texts = []
@@ -47,7 +48,8 @@ class KnownServer:
         self.num_open -= 1
         found = receipt(len(text.split()), company, num_output_tokens, picture)
         e2e_s = found.ttft_s + found.decode_s + self.delayed_s * (company - 1)
-        return Answered(receipt=found, ttft_s=found.ttft_s, e2e_s=e2e_s)
+        besides_s = 0.0 if picture is None else self.picture_s
+        return Answered(receipt=found, ttft_s=found.ttft_s + besides_s, e2e_s=e2e_s + besides_s)
 
 
 def receipt(num_words, company, num_output_tokens, picture):
@@ -217,6 +219,15 @@ class SilentServer(KnownServer):
 async def test_receipts_without_times_are_an_error_that_says_so():
     with pytest.raises(InvalidSettingError, match="do not say how long prompts took"):
         await Runs(SilentServer(), 1, lambda *_: None).run()
+
+
+async def test_what_a_picture_takes_besides_its_stages_is_told_apart_from_what_a_text_does():
+    server = KnownServer()
+    server.picture_s = 0.003
+    runs = Runs(server, 1, lambda *_: None)
+    await runs.run()
+    request = profile_of(runs, "test").calibration.request
+    assert (request.fixed_s, request.per_unit_s) == pytest.approx((0.005, 0.003))
 
 
 async def test_progress_counts_all_questions():

@@ -55,6 +55,8 @@ class Runs:
     Attributes:
         takes_pictures: Whether it does, as far as is known; one that refuses the first is not asked about any more.
         visual_tokens: Of pictures: their pixels, and their tokens.
+        overheads_s: Of texts, what they took until their first token besides their stages; `picture_overheads_s` of
+            requests with one picture.
     """
 
     def __init__(self, asking: Asks, num_repeats: int, on_run: OnRun, processes: Processes | None = None) -> None:
@@ -72,6 +74,7 @@ class Runs:
         self.visual_tokens: list[Point] = []
         self.steps = StepRuns(self._answer, self.use)
         self.overheads_s: list[float] = []
+        self.picture_overheads_s: list[float] = []
 
     async def run(self) -> None:
         """All rounds, one after the other. Raises what `round` raises."""
@@ -105,7 +108,7 @@ class Runs:
             answered, cpu_s = await self._alone("Prompts", self._fresh(length))
             prefill_s = self._add_prompt(answered)
             self.use.text(prefill_s, cpu_s)
-            self.overheads_s.append(max(answered.ttft_s - busy_s(answered.receipt.spans, _WORK), 0.0))
+            self.overheads_s.append(_overhead_s(answered))
         for length in LONG_TEXTS:
             await self._long_text(length)
 
@@ -134,6 +137,7 @@ class Runs:
                 self._num_done += len(SIZES) - place
                 return
             receipt = answered.receipt
+            self.picture_overheads_s.append(_overhead_s(answered))
             if receipt.num_visual_tokens:
                 self.visual_tokens.append((width * height, receipt.num_visual_tokens))
             self._add("media", width * height, busy_s(receipt.spans, _MEDIA))
@@ -182,11 +186,11 @@ def profile_of(runs: Runs, source: str, **limits: int) -> Profile:
     fits |= {"prefill": curved(points["prefill"], Calibration().max_step_tokens), "step": _fitted_steps(runs)}
     fits |= {stage: curved(points[stage]) for stage in ("encode",) if stage in points}
     costs = {stage: fit.cost for stage, fit in fits.items()}
-    request_s, context_s = middle_mean(runs.overheads_s), fits["step"].context_s
+    request, context_s = _request_cost(runs), fits["step"].context_s
     calibration = msgspec.structs.replace(
         Calibration(
             source=source,
-            request=Cost(fixed_s=request_s),
+            request=request,
             prefill_quadratic_s=fits["prefill"].quadratic_s,
             encode_quadratic_s=fits["encode"].quadratic_s if "encode" in fits else 0.0,
             visual_tokens=fitted(runs.visual_tokens).cost if runs.visual_tokens else None,
@@ -194,7 +198,7 @@ def profile_of(runs: Runs, source: str, **limits: int) -> Profile:
             interference=runs.beside.interference,
             encode_parts=runs.beside.encode_parts,
             prefill_ahead=True,
-            sharing=runs.use.sharing(request_s, context_s),
+            sharing=runs.use.sharing(request.fixed_s, context_s),
         ),
         **costs,
         **limits,
@@ -208,6 +212,17 @@ def profile_of(runs: Runs, source: str, **limits: int) -> Profile:
         beside=runs.beside,
         contention=runs.use.contention,
     )
+
+
+def _overhead_s(answered: Answered) -> float:
+    """What a request took until its first token besides its stages."""
+    return max(answered.ttft_s - busy_s(answered.receipt.spans, _WORK), 0.0)
+
+
+def _request_cost(runs: Runs) -> Cost:
+    text_s = middle_mean(runs.overheads_s)
+    with_picture_s = middle_mean(runs.picture_overheads_s) if runs.picture_overheads_s else text_s
+    return Cost(fixed_s=text_s, per_unit_s=max(with_picture_s - text_s, 0.0))
 
 
 def _evidence(fits: Mapping[str, Fit], beside: Seen) -> dict[str, Evidence]:
