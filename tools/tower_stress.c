@@ -5,7 +5,8 @@
  *     kernels*.c linear.c team.c tower.c tower_phases.c tower_step.c -lm -o stress && ./stress
  *
  * and the same with -fsanitize=address,undefined. Several towers encode random pictures at once, each from a thread of
- * its own with three more, and every result must be that of one thread, bit for bit.
+ * its own with three more, and every result must be that of one thread, bit for bit,
+ * also of rows that alone are wanted.
  */
 #include "tower.h"
 
@@ -38,13 +39,13 @@ static void drop(float **parts, int count) {
     for (int i = 0; i < count; i++) free(parts[i]);
 }
 
-static void set_layer(tower *t, long number, unsigned *seed, bool is_gated) {
+static void set_layer(tower *t, long number, unsigned *seed, bool is_gated, bool is_windowed) {
     const long up = is_gated ? 2 * INNER : INNER;
     const long sizes[12] = {HIDDEN,         HIDDEN,       HIDDEN,       HIDDEN, 3 * ATTENDED * HIDDEN, HIDDEN * ATTENDED,
                             up * HIDDEN,    HIDDEN * INNER, 3 * ATTENDED, HIDDEN, up,                    HIDDEN};
     float *p[12];
     fill(seed, p, sizes, 12);
-    const tower_layer_weights w = {p[0], p[1], p[2], p[3], p[4], p[5], p[6], p[7], p[8], p[9], p[10], p[11], number % 2};
+    const tower_layer_weights w = {p[0], p[1], p[2], p[3], p[4], p[5], p[6], p[7], p[8], p[9], p[10], p[11], is_windowed};
     if (!tower_set_layer(t, number, &w)) abort();
     drop(p, 12);
 }
@@ -58,12 +59,13 @@ static void set_merger(tower *t, long number, unsigned *seed) {
     drop(p, 6);
 }
 
-static tower *make(const plan *p, int threads) {
+/* Without mergers for -1 levels, and then without windows. */
+static tower *make(const plan *p, int threads, long levels) {
     const bool is_gated = p->seed % 2;
     const tower_shape shape = {
         .num_layers = LAYERS, .hidden = HIDDEN, .heads = HEADS, .head_dim = DIM, .intermediate = INNER,
         .channels = CHANNELS, .frames = FRAMES, .patch_pixels = PIXELS, .merge = MERGE, .out_hidden = OUT,
-        .num_levels = LEVELS, .position_side = SIDE, .is_rms = is_gated, .activation = is_gated ? SWIGLU : GELU_TANH,
+        .num_levels = levels, .position_side = SIDE, .is_rms = is_gated, .activation = is_gated ? SWIGLU : GELU_TANH,
         .eps = 1e-6f, .scale = 0.25f,
     };
     unsigned seed = p->seed;
@@ -74,8 +76,8 @@ static tower *make(const plan *p, int threads) {
     fill(&seed, parts, sizes, 3);
     if (!tower_set_embedding(t, parts[0], parts[1], parts[2])) abort();
     drop(parts, 3);
-    for (long i = 0; i < LAYERS; i++) set_layer(t, i, &seed, is_gated);
-    for (long i = 0; i <= LEVELS; i++) set_merger(t, i, &seed);
+    for (long i = 0; i < LAYERS; i++) set_layer(t, i, &seed, is_gated, levels >= 0 && i % 2);
+    for (long i = 0; i <= levels; i++) set_merger(t, i, &seed);
     return t;
 }
 
@@ -132,10 +134,36 @@ static void abandon(tower *t, tower_step s, size_t size) {
     free(s.out);
 }
 
+/* Some rows alone, by many threads, are those of all rows by one. */
+static void keep(const plan *p, tower *one, tower *many, unsigned *seed) {
+    tower_step s;
+    int64_t grids[2 * MOST_PICTURES], windows[MOST_WINDOWS];
+    random_step(seed, &s, grids, windows);
+    float *patches = noise(seed, s.rows * PATCH * FRAMES), *tables = noise(seed, POSITIONS * DIM / 4);
+    int64_t *kept = malloc(s.rows * sizeof *kept);
+    s.patches = patches;
+    s.cosine = s.sine = tables;
+    s.num_positions = POSITIONS;
+    s.num_windows = 0;
+    const size_t row = HIDDEN * sizeof(float);
+    float *all = compute(one, s, s.rows * row, 0);
+    for (long i = 0; i < s.rows; i++)
+        if (i == s.rows - 1 || rand_r(seed) % 5 == 0) kept[s.num_kept++] = i;
+    s.kept = kept;
+    float *some = compute(many, s, s.num_kept * row, rand_r(seed) % 1000000 + 1.0);
+    for (long i = 0; i < s.num_kept; i++)
+        if (memcmp(some + i * HIDDEN, all + kept[i] * HIDDEN, row)) {
+            fprintf(stderr, "%s: row %ld differs when others are not wanted\n", p->kernels, (long)kept[i]);
+            abort();
+        }
+    free(all), free(some), free(patches), free(tables), free(kept);
+}
+
 static void *stress(void *argument) {
     const plan *p = argument;
     unsigned seed = p->seed;
-    tower *one = make(p, 1), *many = make(p, 4);
+    tower *one = make(p, 1, LEVELS), *many = make(p, 4, LEVELS);
+    tower *bare = make(p, 1, -1), *bare_many = make(p, 4, -1);
     for (int i = 0; i < p->steps; i++) {
         tower_step s;
         int64_t grids[2 * MOST_PICTURES], windows[MOST_WINDOWS];
@@ -154,10 +182,11 @@ static void *stress(void *argument) {
             abort();
         }
         free(a), free(b), free(patches), free(tables), free(order);
-        if (i % 50 == 49) tower_free(many), many = make(p, 1 + rand_r(&seed) % 5);
+        if (i % 50 == 49) tower_free(many), many = make(p, 1 + rand_r(&seed) % 5, LEVELS);
+        keep(p, bare, bare_many, &seed);
     }
-    tower_free(one);
-    tower_free(many);
+    tower *towers[] = {one, many, bare, bare_many};
+    for (int i = 0; i < 4; i++) tower_free(towers[i]);
     return NULL;
 }
 

@@ -7,8 +7,10 @@ import torch
 from transformers import AutoConfig, AutoModel
 
 from chiasm.engines.embedded.decoder import native_decoder
+from chiasm.engines.pooling import packing
 from chiasm.engines.pooling.backbone import Computing, arranged_tower
 from chiasm.engines.pooling.native_vision import NativeLayers, vision_problem
+from chiasm.engines.pooling.packing import packed
 from tests.conditions import NewThreads
 
 KINDS = [kind for kind in ("generic", "avx2", "avx512") if native_decoder.kernels_for(16, kind)]
@@ -60,6 +62,51 @@ def test_company_and_threads_change_no_bit():
     wanted = torch.cat([rows(alone, one[None])[0] for one in pictures()])
     assert torch.equal(rows(alone, pictures())[0], wanted)
     assert torch.equal(rows(native(vision, threads=3), pictures())[0], wanted)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("count", [1, 3, 60])
+def test_the_first_rows_alone_are_the_same_bits(kind, threads, count):
+    vision = reference()
+    whole = rows(native(vision, kernels=kind), pictures(count))
+    found = rows(native(vision, kernels=kind, threads=threads, only_first=True), pictures(count))
+    assert torch.equal(found[0], whole[0][:, :1])
+    assert torch.equal(found[1], whole[1])
+
+
+@pytest.mark.parametrize("model_type", ["clip_vision_model", "siglip_vision_model"])
+@torch.inference_mode()
+def test_patches_are_multiplied_to_the_same_bits_by_weights_in_order(model_type):
+    embeddings = reference(model_type, patch_size=9).embeddings  # 2 of 56 pixels are in no patch
+    wanted = embeddings(pictures())
+    found = packed(copy.deepcopy(embeddings), torch.float32)
+    assert not isinstance(found.patch_embedding, torch.nn.Conv2d)
+    assert torch.equal(found(pictures()), wanted)
+    assert torch.equal(torch.cat([found(one[None]) for one in pictures()]), wanted)
+
+
+def test_convolutions_that_it_cannot_order_stay_with_torch(monkeypatch):
+    for options in ({"padding": "same"}, {"padding": 1, "padding_mode": "reflect"}):
+        layer = torch.nn.Conv2d(3, 8, 3, **options)
+        assert packed(layer, torch.float32) is layer
+    monkeypatch.setattr(packing, "_convolution_packs", lambda dtype: False)
+    layer = torch.nn.Conv2d(3, 8, 3)
+    assert packed(layer, torch.float32) is layer
+
+
+def test_rows_that_are_not_there_are_refused():
+    layers = NativeLayers(reference(), threads=1, only_first=True)
+    encode, rows, out = layers._native.encode, torch.zeros(4, 64), torch.empty(4, 64)
+    grids, table = torch.tensor([[4, 1]]), torch.ones(4, 4)
+    for kept in ([], [4], [-1], [1, 1], [2, 1]):
+        wanted = torch.tensor(kept, dtype=torch.int64)
+        places = [one.data_ptr() for one in (table, table)]
+        with pytest.raises(ValueError, match="row"):
+            encode(
+                4, rows.data_ptr(), grids.data_ptr(), 1, 0, 0, 0, *places, 4, out.data_ptr(), None, True, 0, 0.0,
+                wanted.data_ptr() or out.data_ptr(), len(kept),
+            )  # fmt: skip
 
 
 def test_what_it_cannot_compute_stays_with_torch():

@@ -37,11 +37,14 @@ def arranged(backbone: Any, computing: Computing, first_position: int) -> Any:
     return packed(backbone, computing.dtype)
 
 
-def arranged_tower(vision: Any, computing: Computing) -> Any:
-    """Give an image tower of transformers its layers in C where they can be used; else leave it as it is."""
+def arranged_tower(vision: Any, computing: Computing, *, only_first: bool = False) -> Any:
+    """Give an image tower of transformers its layers in C where they can be used; else leave it as it is.
+
+    `only_first` says that the tower's pooler looks at nothing but the first row.
+    """
     problem = "torch was asked for" if computing.kind == "torch" else vision_problem(vision, computing.dtype)
     if problem is None:
-        vision.encoder = NativeLayers(vision, threads=computing.threads)
+        vision.encoder = NativeLayers(vision, threads=computing.threads, only_first=only_first)
     else:
         logger.info("Looking at pictures with torch: the native layers are not used, %s", problem)
     return vision

@@ -24,7 +24,7 @@ def load_dual(directory: Path, config: Any, computing: Computing) -> LoadedPoole
     is_siglip = config.model_type == "siglip"
     ways = {"text_config": "sdpa" if is_siglip else IMPLEMENTATION, "vision_config": "sdpa"}
     whole = read_weights(AutoModel, directory, config, dtype, attn_implementation=ways)
-    whole.vision_model = arranged_tower(whole.vision_model, computing)
+    whole.vision_model = arranged_tower(whole.vision_model, computing, only_first=not is_siglip)
     return _siglip(directory, whole, config, dtype) if is_siglip else _clip(whole, config, dtype)
 
 

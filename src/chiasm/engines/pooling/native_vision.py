@@ -1,7 +1,7 @@
 """The layers of CLIP's and SigLIP's image towers in C: all of them in one call, for a batch of pictures of one size.
 
 What comes before and after them stays with transformers. A picture's numbers do not depend on what else is in the
-batch or on the number of threads, bit for bit.
+batch, on the number of threads, or on whether only its first row is wanted, bit for bit.
 """
 
 from typing import Any
@@ -36,12 +36,21 @@ def vision_problem(vision: Any, dtype: torch.dtype) -> str | None:
 class NativeLayers(nn.Module):
     """Stands where a tower has its `encoder`. Not thread-safe; its threads end with it, or by `close`."""
 
-    def __init__(self, vision: Any, *, threads: int, kernels: str = "", alone_products: float = ALONE_PRODUCTS) -> None:
+    def __init__(
+        self,
+        vision: Any,
+        *,
+        threads: int,
+        only_first: bool = False,
+        kernels: str = "",
+        alone_products: float = ALONE_PRODUCTS,
+    ) -> None:
         """Copy the weights of a tower that `vision_problem` has nothing against. Raises `ValueError`, `MemoryError`.
 
         Args:
             vision: Its layers are not needed afterwards.
             threads: The caller's included.
+            only_first: Whether a head looks at each picture's first row only; the last layer computes no others then.
             kernels: An instruction set, instead of the best.
             alone_products: Batches of fewer multiplications are computed on the caller's thread.
         """
@@ -71,16 +80,18 @@ class NativeLayers(nn.Module):
         self.name = f"native ({self._native.kernels})"
         self.num_bytes = sum(one.numel() * one.itemsize for one in layers.parameters())
         self._quarter = head_dim // 4
+        self._only_first = only_first
         for number, layer in enumerate(layers):
             self._set_layer(number, layer)
 
     def forward(self, inputs_embeds: torch.Tensor, **_: object) -> BaseModelOutput:
-        """[pictures, rows, hidden_size] after all layers."""
+        """[pictures, rows, hidden_size] after all layers, or [pictures, 1, hidden_size] of the first rows."""
         rows = inputs_embeds.contiguous()
         count, length, _width = rows.shape
         grids = torch.tensor([[length, 1]] * count)
         still = torch.ones(length, self._quarter), torch.zeros(length, self._quarter)  # a rotation by nothing
-        out = torch.empty_like(rows)
+        kept = torch.arange(0, count * length, length) if self._only_first else None
+        out = torch.empty_like(rows if kept is None else rows[:, :1])
         self._native.encode(
             count * length,
             rows.data_ptr(),
@@ -94,6 +105,10 @@ class NativeLayers(nn.Module):
             out.data_ptr(),
             None,
             True,
+            0,
+            0.0,
+            address(kept),
+            0 if kept is None else count,
         )
         return BaseModelOutput(last_hidden_state=out)  # type: ignore[arg-type]  # a name for tensors in transformers
 

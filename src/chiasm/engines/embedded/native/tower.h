@@ -46,7 +46,10 @@ typedef struct {
     long num_windows;
     const float *cosine, *sine; /* [num_positions, head_dim / 4] */
     long num_positions;
-    float *out; /* [1 + num_levels, rows / merge^2, out_hidden], or without mergers [rows, hidden]; in computing order */
+    const int64_t *kept; /* [num_kept], ascending: rows wanted after the last layer, which computes no others; NULL: all */
+    long num_kept;       /* only without mergers, windows and an order */
+    float *out; /* [1 + num_levels, rows / merge^2, out_hidden], or without mergers [rows or num_kept, hidden]; in
+                   computing order */
 } tower_step;
 
 typedef struct tower tower;
@@ -67,7 +70,7 @@ const char *tower_check(const tower *t, const tower_step *s);
 
 /* Called between two pieces of a step, on the caller's thread, while `asked`, which other threads may set, is not 0; false
  * abandons the step. It must not use the same tower. A piece has so many multiplications for each thread, or one unit for
- * each of what threads share out: 48 rows between two layers' attention. */
+ * each of what threads share out: up to 52 rows between two layers' attention. */
 typedef struct {
     bool (*call)(void *context);
     void *context;

@@ -4,8 +4,9 @@
 
 #include "tower_parts.h"
 
-/* Rows that go through a layer's products together, their values in the second cache; a multiple of any tile. */
-#define ROWS_AT_ONCE 48
+/* The most rows that go through a layer's products together, their values in the second cache; they pass over all of its
+ * weights, so that the 50 rows of many a picture are better not more than one such unit. */
+#define ROWS_AT_ONCE 52
 
 /* A row's origin and places. `top` and `left` are those of the row that was given in this place. */
 typedef struct {
@@ -50,10 +51,11 @@ struct job {
     tower_step step;
     const place *places;
     const block *blocks;
-    segments segments[2]; /* pictures, windows */
+    segments segments[3]; /* pictures, windows, rows kept: keys are those of pictures */
     float *x, *queries, *keys, *values, *attended, *merged, *active, *scratch;
     size_t scratch_per_thread;
     long number; /* of the layer, or merger */
+    long unit;   /* rows that `between` takes at once */
     piece piece;
 };
 _Static_assert(sizeof(job) <= MOST_JOB_BYTES, "a job fits into the team's copy");

@@ -8,9 +8,9 @@ static void normalise(const job *j, const float *x, const norm *n, long width, f
     else k->layer_norm(x, n->weight, n->bias, width, j->t->shape.eps, out);
 }
 
-static void normalise_rows(const job *j, const norm *n, long first, long rows, float *out) {
+static void normalise_rows(const job *j, const float *x, const norm *n, long rows, float *out) {
     const long width = j->t->shape.hidden;
-    for (long i = 0; i < rows; i++) normalise(j, j->x + (first + i) * width, n, width, out + i * width);
+    for (long i = 0; i < rows; i++) normalise(j, x + i * width, n, width, out + i * width);
 }
 
 static void apply_all(const job *j, const linear *l, const float *x, long rows, float *out) {
@@ -103,16 +103,15 @@ static void place_row(const job *j, float *qkv, long row, long key, long num_key
 static void project(const job *j, long number, long first, long rows, float *narrow, float *wide) {
     const tower_layer *l = &j->t->layers[number];
     const segments *segments = &j->segments[l->is_windowed];
-    normalise_rows(j, &l->norm1, first, rows, narrow);
+    normalise_rows(j, j->x + first * j->t->shape.hidden, &l->norm1, rows, narrow);
     apply_all(j, &l->qkv, narrow, rows, wide);
     for (long i = 0; i < rows; i++) /* `narrow` is free again: it holds the row's rotation */
         place_row(j, wide + i * l->qkv.outputs, first + i, j->places[first + i].key[l->is_windowed], segments->keys, narrow);
 }
 
-static void finish(const job *j, const tower_layer *l, long first, long rows, float *narrow, float *wide) {
-    float *x = j->x + first * j->t->shape.hidden;
-    apply_all(j, &l->out, j->attended + first * attended_width(&j->t->shape), rows, x);
-    normalise_rows(j, &l->norm2, first, rows, narrow);
+static void finish(const job *j, const tower_layer *l, const float *attended, long rows, float *x, float *narrow, float *wide) {
+    apply_all(j, &l->out, attended, rows, x);
+    normalise_rows(j, x, &l->norm2, rows, narrow);
     apply_all(j, &l->up, narrow, rows, wide);
     apply_all(j, &l->down, wide, rows, x);
 }
@@ -124,18 +123,42 @@ static long narrow_width(const tower_shape *s) { return s->hidden > s->head_dim 
 /* Before the first layer, and after each: all that lies between two layers' attention. */
 static void between(const job *j, long first, long last, float *narrow) {
     const tower_shape *s = &j->t->shape;
+    const long width = attended_width(s);
     float *wide = narrow + ROWS_AT_ONCE * narrow_width(s);
     for (long unit = first; unit < last; unit++) {
-        const long row = unit * ROWS_AT_ONCE, rows = smaller(ROWS_AT_ONCE, j->step.rows - row);
+        const long row = unit * j->unit, rows = smaller(j->unit, j->step.rows - row);
         if (j->number < 0) embed(j, row, rows, wide);
-        else finish(j, &j->t->layers[j->number], row, rows, narrow, wide);
+        else finish(j, &j->t->layers[j->number], j->attended + row * width, rows, j->x + row * s->hidden, narrow, wide);
         if (j->number + 1 < s->num_layers) project(j, j->number + 1, row, rows, narrow, wide);
     }
 }
 
+/* After the last layer, where only some rows are wanted. */
+static void end_kept(const job *j, long first, long last, float *narrow) {
+    const tower_shape *s = &j->t->shape;
+    const long width = attended_width(s);
+    float *wide = narrow + ROWS_AT_ONCE * narrow_width(s);
+    for (long unit = first; unit < last; unit++) {
+        const long row = unit * ROWS_AT_ONCE, rows = smaller(ROWS_AT_ONCE, j->step.num_kept - row);
+        const int64_t *kept = j->step.kept + row;
+        float *x = j->step.out + row * s->hidden;
+        for (long i = 0; i < rows; i++) {
+            memcpy(x + i * s->hidden, j->x + kept[i] * s->hidden, s->hidden * sizeof(float));
+            memcpy(wide + i * width, j->attended + kept[i] * width, width * sizeof(float)); /* free until `up` */
+        }
+        finish(j, &j->t->layers[j->number], wide, rows, x, narrow, wide);
+    }
+}
+
+static bool ends_kept(const job *j, long number) { return j->step.kept && number + 1 == j->t->shape.num_layers; }
+
+static const segments *segments_of(const job *j, long number) {
+    return &j->segments[ends_kept(j, number) ? 2 : j->t->layers[number].is_windowed];
+}
+
 static void attend(const job *j, long first, long last, float *scratch) {
     const tower_shape *s = &j->t->shape;
-    const segments *segments = &j->segments[j->t->layers[j->number].is_windowed];
+    const segments *segments = segments_of(j, j->number);
     const long dim = s->head_dim, rows = j->step.rows;
     const block *blocks = j->blocks + segments->first;
     for (const block *b = blocks + first; b < blocks + last; b++) {
@@ -199,16 +222,17 @@ static double attended_products(const tower_shape *s, const block *blocks, const
     return of->blocks ? products * s->head_dim / of->blocks : 0;
 }
 
-static stage *add_layer(const job *j, long number, const double attended[2], stage *to) {
+static stage *add_layer(const job *j, long number, stage *to) {
     const tower_shape *s = &j->t->shape;
-    const long units = divide_up(j->step.rows, ROWS_AT_ONCE);
     double products = number < 0 ? s->hidden * s->channels * (double)s->patch_pixels : finished(s);
     if (number + 1 < s->num_layers) products += projected(s);
     if (number >= 0) {
-        const bool is_windowed = j->t->layers[number].is_windowed;
-        *to++ = (stage){attend, number, j->segments[is_windowed].blocks, 1, attended[is_windowed]};
+        const segments *of = segments_of(j, number);
+        *to++ = (stage){attend, number, of->blocks, 1, attended_products(s, j->blocks, of)};
     }
-    *to++ = (stage){between, number, units, 1, ROWS_AT_ONCE * products};
+    if (number >= 0 && ends_kept(j, number))
+        *to++ = (stage){end_kept, number, divide_up(j->step.num_kept, ROWS_AT_ONCE), 1, ROWS_AT_ONCE * products};
+    else *to++ = (stage){between, number, divide_up(j->step.rows, j->unit), 1, j->unit * products};
     return to;
 }
 
@@ -227,10 +251,8 @@ static stage *add_merger(const job *j, long number, stage *to) {
 long tower_fill_stages(const job *j, stage *first) {
     const tower_shape *s = &j->t->shape;
     stage *to = first;
-    double attended[2];
-    for (int list = 0; list < 2; list++) attended[list] = attended_products(s, j->blocks, &j->segments[list]);
     for (long layer = -1; layer < s->num_layers; layer++) {
-        to = add_layer(j, layer, attended, to);
+        to = add_layer(j, layer, to);
         for (long i = 0; layer >= 0 && i <= s->num_levels; i++)
             if (j->t->mergers[i].after == layer) to = add_merger(j, i, to);
     }

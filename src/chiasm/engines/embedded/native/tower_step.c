@@ -70,6 +70,15 @@ static const char *check_windows(const tower *t, const tower_step *s) {
     return rows == (has_windows ? s->rows : 0) ? NULL : "windows that are not all patches";
 }
 
+static const char *check_kept(const tower *t, const tower_step *s) {
+    if (!s->kept) return NULL;
+    if (has_mergers(&t->shape) || s->num_windows || s->order) return "some rows of what is merged or in windows";
+    if (s->num_kept < 1) return "no row";
+    for (long i = 0; i < s->num_kept; i++)
+        if (s->kept[i] < (i ? s->kept[i - 1] + 1 : 0) || s->kept[i] >= s->rows) return "rows that are not there or not in order";
+    return NULL;
+}
+
 const char *tower_check(const tower *t, const tower_step *s) {
     const long merge = t->shape.merge, squares = s->rows / square(&t->shape);
     int64_t rows = 0;
@@ -84,6 +93,7 @@ const char *tower_check(const tower *t, const tower_step *s) {
     for (long i = 0; s->order && i < squares; i++)
         if (s->order[i] < 0 || s->order[i] >= squares) return "a square that is not there";
     const char *problem = check_windows(t, s);
+    if (!problem) problem = check_kept(t, s);
     return problem ? problem : check_weights(t, s);
 }
 
@@ -109,7 +119,17 @@ static void add_segment(const tower *t, long start, long length, int list, place
     to->keys += divide_up(length, panel) * panel;
 }
 
-static void fill_segments(const tower *t, const tower_step *s, place *places, block *blocks, segments to[2]) {
+/* The rows kept of each picture, one by one; `to` begins with no blocks and the pictures' number of keys. */
+static void add_kept(const tower *t, const tower_step *s, const place *places, block *blocks, segments *to) {
+    const int64_t *kept = s->kept, *end = kept + s->num_kept;
+    long row = 0;
+    for (const int64_t *g = s->grids; kept < end; row += g[0] * g[1], g += 2)
+        for (; kept < end && *kept < row + g[0] * g[1]; kept++)
+            for (long head = 0; head < t->shape.heads; head++)
+                blocks[to->first + to->blocks++] = (block){head, *kept, 1, row, g[0] * g[1], places[row].key[0]};
+}
+
+static void fill_segments(const tower *t, const tower_step *s, place *places, block *blocks, segments to[3]) {
     long row = 0;
     for (const int64_t *g = s->grids; g < s->grids + 2 * s->num_grids; row += g[0] * g[1], g += 2)
         add_segment(t, row, g[0] * g[1], 0, places, blocks, &to[0]);
@@ -117,6 +137,8 @@ static void fill_segments(const tower *t, const tower_step *s, place *places, bl
     row = 0;
     for (const int64_t *w = s->windows; w < s->windows + s->num_windows; row += *w++)
         add_segment(t, row, *w, 1, places, blocks, &to[1]);
+    to[2] = (segments){.keys = to[0].keys, .first = to[1].first + to[1].blocks};
+    if (s->kept) add_kept(t, s, places, blocks, &to[2]);
 }
 
 static double products(const tower *t, const tower_step *s) {
@@ -135,8 +157,9 @@ tower_outcome tower_run(tower *t, const tower_step *s, const tower_pause *pause)
     const long most_segments = s->num_grids + s->num_windows, panel = 2 * t->k->lanes;
     const size_t row = s->rows * sizeof(float), width = attended_width(shape);
     const size_t most_keys = s->rows + most_segments * panel;
-    const size_t most_blocks = shape->heads * (2 * (s->rows / MIX_ROWS) + most_segments);
+    const size_t most_blocks = shape->heads * (2 * (s->rows / MIX_ROWS) + most_segments + (s->kept ? s->num_kept : 0));
     job j = {.t = t, .step = *s, .scratch_per_thread = tower_scratch(shape)};
+    j.unit = divide_up(s->rows, divide_up(s->rows, ROWS_AT_ONCE)); /* units of one size, or the last one smaller */
     if (!grow(&t->places, s->rows * sizeof(place)) || !grow(&t->blocks, most_blocks * sizeof(block)) ||
         !grow(&t->x, row * shape->hidden) || !grow(&t->queries, row * width) || !grow(&t->values, row * width) ||
         !grow(&t->keys, most_keys * width * sizeof(float)) || !grow(&t->attended, row * width) ||
@@ -148,7 +171,7 @@ tower_outcome tower_run(tower *t, const tower_step *s, const tower_pause *pause)
     fill_segments(t, s, t->places.data, t->blocks.data, j.segments);
     j.places = t->places.data;
     j.blocks = t->blocks.data;
-    j.x = has_mergers(shape) ? t->x.data : s->out;
+    j.x = has_mergers(shape) || s->kept ? t->x.data : s->out;
     j.queries = t->queries.data;
     j.keys = t->keys.data;
     j.values = t->values.data;
