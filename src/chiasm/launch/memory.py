@@ -6,7 +6,7 @@ from contextlib import suppress
 
 _MALLOC_TRIM_THRESHOLD = -1  # names of glibc's malloc.h
 _MALLOC_MMAP_THRESHOLD = -3
-_KEPT_BYTES = 64 * 2**20
+_KEPT_BYTES = 512 * 2**20  # what a few dozen requests with large pictures hold at once
 _LARGE_BYTES = 32 * 2**20  # the most that glibc takes
 _COLLECT_EVERY = 10_000
 
