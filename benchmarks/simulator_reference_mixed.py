@@ -17,6 +17,7 @@ _BASE = {
     "engine_by_media": 0.0,
     "resident": 0.0,
     "prefill_by_encoder": 0.0,
+    "beside": 1.0,
     "apart": 1.0,
     "hop_ms": 0.0,
     "step_ms": _STEP_MS,
