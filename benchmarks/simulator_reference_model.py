@@ -42,6 +42,7 @@ START = {
 LOW, HIGH = 1e-4, 1e3
 _HALF = 0.05
 _LEAST_GAIN = 1e-3
+_FINEST = 0.005
 
 
 def calibration(found: Parameters, topology: str, images: int, generation_ms: float) -> Calibration:
@@ -153,8 +154,9 @@ def as_log(record: Mapping[str, Any], value: float) -> float:
 def fit(residuals: Callable[[Parameters], Vector], start: Parameters, rounds: int = 40) -> dict[str, float]:
     """Least squares by Levenberg and Marquardt over the parameters' logarithms, which keeps them positive.
 
-    Ends when a round gains less than a thousandth. Slopes are taken over a tenth of each parameter: a first token comes
-    at the end of a step, so that over a hundredth they are mostly steps.
+    Rounds end with one that gains less than a thousandth; then each parameter by itself is moved as long as that helps,
+    so that no small change of one of them fits better. Slopes are taken over a tenth of each parameter: a first token
+    comes at the end of a step, so that over a hundredth they are mostly steps.
     """
     names, at = list(start), np.log(np.array(list(start.values())))
     damping, error = 0.1, residuals(start)
@@ -171,7 +173,24 @@ def fit(residuals: Callable[[Parameters], Vector], start: Parameters, rounds: in
             damping *= 3
         if error @ error > before * (1 - _LEAST_GAIN):
             break
-    return _named(names, at)
+    return _named(names, _polished(residuals, names, at))
+
+
+def _polished(residuals: Callable[[Parameters], Vector], names: list[str], at: Vector) -> Vector:
+    error = residuals(_named(names, at))
+    least, by = float(error @ error), 0.1
+    while by >= _FINEST:
+        before = least
+        for which in range(len(at)):
+            for way in (by, -by):
+                moved = at.copy()
+                moved[which] = np.clip(at[which] + way, np.log(LOW), np.log(HIGH))
+                error = residuals(_named(names, moved))
+                if error @ error < least:
+                    at, least = moved, float(error @ error)
+        if least > before * (1 - _LEAST_GAIN):
+            by /= 2
+    return at
 
 
 def _slope_of(residuals: Callable[[Parameters], Vector], names: list[str], at: Vector, which: int) -> Vector:
