@@ -126,6 +126,7 @@ def compared(
             "measured": kept,
             "predicted": told,
             "errors": {name: errors(kept[name], told[name]) for name in kept},
+            "noise": {name: noise(fleets[name], by_name[name], spec, costs[name]) for name in kept},
             "best": {figure: best(figure, kept, told, own) for figure in ("ttft", "e2el")} if len(kept) > 1 else {},
         }
 
@@ -137,6 +138,16 @@ def _frozen(cell: Cell) -> bytes:
 def errors(found: Figures, told: Figures) -> dict[str, float]:
     """Relative to what was measured."""
     return {name: told[name] / found[name] - 1.0 for name in FIGURES if found.get(name) and name in told}
+
+
+def noise(cluster: Cluster, runs: Sequence[Run], spec: GridSpec, costs: Calibration) -> dict[str, float]:
+    """Standard errors of these errors, from how they differ between a cell's runs; no model is nearer than that."""
+    each = [errors(found, predicted(cluster, [run], spec, costs)) for run in runs if (found := measured([run]))]
+    return {
+        name: float(np.std(values, ddof=1)) / len(values) ** 0.5
+        for name in FIGURES
+        if len(values := [one[name] for one in each if name in one]) > 1
+    }
 
 
 def best(figure: str, found: Mapping[str, Figures], told: Mapping[str, Figures], runs: Sequence[Run]) -> dict[str, Any]:
@@ -161,7 +172,14 @@ def judged(cells: Sequence[Mapping[str, Any]], rules: Mapping[str, Any]) -> dict
         limit = rules["tolerances"][name]
         mean, within = _mean(values), _mean([value <= limit for value in values])
         kept = None if mean is None else mean <= limit
-        verdict[name] = {"mean_error": mean, "tolerance": limit, "kept": kept, "cells_within": within}
+        unsure = _mean([found[name] for one in low for found in one["noise"].values() if name in found])
+        verdict[name] = {
+            "mean_error": mean,
+            "tolerance": limit,
+            "kept": kept,
+            "cells_within": within,
+            "standard_error": unsure,
+        }
     choices = [choice for one in cells for choice in one["best"].values()]
     decided = [one for one in choices if one["is_decided"]]
     right = _mean([one["measured"] == one["predicted"] for one in decided])

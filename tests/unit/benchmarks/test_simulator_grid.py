@@ -75,6 +75,20 @@ def test_a_grid_that_is_not_says_which_are_broken():
     assert found["mean_ttft"]["cells_within"] == 0.0
 
 
+def test_noise_is_told_from_how_a_cells_runs_differ():
+    runs = [one for one in measured_by(COSTS) if one.topology == "agg" and one.cell == CELLS[0]]
+    assert all(error == pytest.approx(0.0, abs=1e-9) for error in noise_of(runs).values())
+    slow = tuple(msgspec.structs.replace(one, ttft_s=1.3 * one.ttft_s) for one in runs[0].answers)
+    found = noise_of([msgspec.structs.replace(runs[0], answers=slow), *runs[1:]])
+    assert found["mean_ttft"] == pytest.approx(abs(1 / 1.3 - 1) / 3)
+    assert found["mean_tpot"] == pytest.approx(0.0, abs=1e-9)
+    assert noise_of(runs[:1]) == {}
+
+
+def noise_of(runs):
+    return grid.noise(FLEETS["agg"], runs, SPEC, COSTS)
+
+
 def test_a_topology_that_did_not_keep_up_is_not_judged():
     run = msgspec.structs.replace(planned(CELLS[0], "agg", 0), verdict="unstable")
     assert grid.measured([run]) is None
@@ -97,7 +111,7 @@ def test_the_journal_of_a_grid_is_read(tmp_path):
 
 def test_cells_that_were_seen_before_the_model_changed_are_judged_apart():
     spec = msgspec.structs.replace(SPEC, title="Topologies on two workers")
-    cells = [{"cell": "text, output 16, load 0.3"}, {"cell": "text, output 16, load 0.6"}]
+    cells = [{"cell": "text, output 16, load 0.3"}, {"cell": "text, output 2048, load 0.3"}]
     assert grid.split(spec, cells) == {"seen": cells[:1], "unseen": cells[1:]}
     assert grid.split(SPEC, cells) == {"seen": [], "unseen": cells}, "of another grid nothing was seen"
 
