@@ -2,7 +2,7 @@
 
 Most costs are of the single worker, since what is asked of several at once tells little of one. What only several have
 comes from the grid's own servers: transfers from those with stages apart, contention from two whole workers. They are
-asked in turn, round by round, so that a slow minute is everybody's, and medians over rounds leave it out.
+asked in turn, round by round, so that a slow minute is everybody's, and means of the middle over rounds leave it out.
 """
 
 import asyncio
