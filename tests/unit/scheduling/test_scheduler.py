@@ -3,6 +3,7 @@ import random
 import pytest
 
 from chiasm.errors import OverloadedError
+from chiasm.scheduling.precedence import MAX_PASSED
 from chiasm.scheduling.scheduler import MAX_ALONE, Scheduler, Sequence, State, Step
 from chiasm.scheduling.turns import Demand
 
@@ -276,6 +277,19 @@ def test_pictures_get_their_part_of_every_third_step_of_texts_that_never_end():
         s.complete(step)
     assert shares == 4 * ([0] * MAX_ALONE + [20])
     assert pictures.state is State.DECODING
+
+
+def test_texts_that_need_all_of_their_part_pass_pictures_over_for_so_many_steps_and_no_more():
+    s = scheduler(num_slots=40, max_step_tokens=64)
+    pictures = Sequence(0, 80, has_media=True)
+    s.add(pictures)
+    shares = []
+    for key in range(1, MAX_PASSED + 2):
+        s.add(Sequence(key, 40))
+        step = s.plan(nothing_cached, 30)
+        shares.append(sum(chunk.num_tokens for chunk in step.chunks if chunk.sequence is pictures))
+        s.complete(step)
+    assert shares == [0] * MAX_PASSED + [30]
 
 
 def test_where_no_texts_are_expected_steps_are_filled():
