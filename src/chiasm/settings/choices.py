@@ -1,6 +1,7 @@
 """Which words a type takes at a place, for messages about one that it does not take."""
 
 from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
 from typing import Any
 
 from msgspec import inspect
@@ -8,7 +9,7 @@ from msgspec import inspect
 
 def choices_at(kind: Any, steps: Sequence[str] = ()) -> tuple[str, ...]:
     """The words that `kind` takes where `steps` lead: names of fields, and numbers in lists. Empty: any, or unknown."""
-    places: list[inspect.Type] = [inspect.type_info(kind)]
+    places = [_described(kind)]
     for step in steps:
         places = [below for place in places for below in _below(place, step)]
     return tuple(dict.fromkeys(word for place in places for word in _words(place)))
@@ -17,6 +18,12 @@ def choices_at(kind: Any, steps: Sequence[str] = ()) -> tuple[str, ...]:
 def said(choices: Iterable[str]) -> str | None:
     """The words as a hint; None where there are none."""
     return ", ".join(f"'{one}'" for one in choices) or None
+
+
+@lru_cache(64)
+def _described(kind: Any) -> inspect.Type:
+    """A large type takes a millisecond, and a client may be wrong as often as it likes."""
+    return inspect.type_info(kind)
 
 
 def _below(place: inspect.Type, step: str) -> Iterator[inspect.Type]:
