@@ -46,7 +46,7 @@ def waits(server: Server) -> Waits:
     assert server.pid is not None, "it was started here"
     found: Waits = {}
     for name, pid in processes(server.pid, server.topology.processes).items():
-        first, *others = _threads(pid)
+        first, *others = _threads(pid) or [_NOTHING]  # a kernel that counts no waits
         others.sort(reverse=True)
         found[f"{name}: event loop"] = first
         if name != GATEWAY and others:
