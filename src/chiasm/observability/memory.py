@@ -5,6 +5,7 @@ is in no process figure, and a freed one that the allocator keeps is in no part.
 """
 
 import ctypes
+import os
 from pathlib import Path
 from typing import Literal
 
@@ -15,6 +16,7 @@ Kind = Literal["weights", "requests", "cache", "shared"]
 
 _PROC = Path("/proc/self")
 _CGROUP_EVENTS = Path("/sys/fs/cgroup/memory.events")
+_CGROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")
 _KIB = 1024
 
 
@@ -112,6 +114,16 @@ def process_memory() -> ProcessMemory | None:
         swap_bytes=status.get("VmSwap", 0),
         num_oom_kills=_num_oom_kills(),
     )
+
+
+def memory_limit_bytes() -> int:
+    """The machine's memory, or what its container may have of it."""
+    machine_bytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    try:
+        limit = _CGROUP_LIMIT.read_text("ascii").strip()
+    except OSError:
+        return machine_bytes
+    return min(machine_bytes, int(limit)) if limit.isdigit() else machine_bytes  # "max": all of it
 
 
 def allocator_memory() -> AllocatorMemory | None:

@@ -31,6 +31,11 @@ def unless_set(variables: Mapping[str, str]) -> dict[str, str]:
     return {name: os.environ.get(name, value) for name, value in variables.items()}
 
 
+def is_set_by_hand(name: str) -> bool:
+    """Whether one of `ALLOCATOR_VARIABLES` has a value that is not ours."""
+    return os.environ.get(name, ALLOCATOR_VARIABLES[name]) != ALLOCATOR_VARIABLES[name]
+
+
 def return_freed_memory() -> None:
     """Let go of what was freed, all the same: for what is large and was needed once. Does nothing without glibc."""
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)

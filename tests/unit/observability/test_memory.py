@@ -12,6 +12,7 @@ from chiasm.observability.memory import (
     ProcessMemory,
     WorkerMemory,
     allocator_memory,
+    memory_limit_bytes,
     process_memory,
 )
 from chiasm.observability.metrics import GatewayMetrics
@@ -51,6 +52,17 @@ def test_the_allocator_knows_what_it_handed_out():
 def test_no_proc_is_no_error(tmp_path, monkeypatch):
     monkeypatch.setattr(memory, "_PROC", tmp_path)
     assert process_memory() is None
+
+
+def test_a_container_may_have_less_than_the_machine(tmp_path, monkeypatch):
+    limit = tmp_path / "memory.max"
+    monkeypatch.setattr(memory, "_CGROUP_LIMIT", limit)
+    assert memory_limit_bytes() == psutil.virtual_memory().total
+    for written, found in (("max", psutil.virtual_memory().total), (str(2**60), psutil.virtual_memory().total)):
+        limit.write_text(f"{written}\n")
+        assert memory_limit_bytes() == found
+    limit.write_text(f"{2**28}\n")
+    assert memory_limit_bytes() == 2**28
 
 
 def test_kills_for_want_of_memory_are_read_from_the_control_group(tmp_path, monkeypatch):
