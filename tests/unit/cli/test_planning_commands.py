@@ -61,6 +61,12 @@ def test_so_is_that_it_may_not_be_written(costs, tmp_path, monkeypatch, is_there
         run("simulate", "--calibration", costs, "--html", str(file), *FEW)
 
 
+def test_so_are_names_that_the_system_does_not_even_look_for(costs, monkeypatch):
+    monkeypatch.setattr("chiasm.simulator.compare.compare", None)
+    with pytest.raises(InvalidSettingError, match="cannot be written: File name too long"):
+        run("simulate", "--calibration", costs, "--html", "x" * 300, *FEW)
+
+
 def test_names_of_classes_in_a_trace_are_no_markup(costs, tmp_path):
     trace = tmp_path / "trace.jsonl"
     trace.write_text("".join(json.dumps({"at_s": n, "class": "[/x]", "output_tokens": 4}) + "\n" for n in range(40)))
@@ -149,7 +155,7 @@ def test_a_model_that_costs_nothing_is_not_simulated(tmp_path, command, left):
         run(command, "--calibration", str(path), *FEW)
 
 
-@pytest.mark.parametrize("option", ["--trace", "--traffic"])
+@pytest.mark.parametrize("option", ["--calibration", "--trace", "--traffic"])
 def test_what_cannot_be_read_is_named_as_it_was_given(costs, option):
     with pytest.raises(InvalidSettingError, match=r"'\.' cannot be read"):
         run("simulate", "--calibration", costs, option, ".")

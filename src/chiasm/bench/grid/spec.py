@@ -87,10 +87,10 @@ def read_grid(path: Path) -> GridSpec:
     try:
         spec = decode_toml(path.read_bytes(), GridSpec)
     except OSError as error:
-        raise InvalidSettingError(f"'{path.name}' cannot be read: {error.strerror}") from error
+        raise InvalidSettingError(f"'{path}' cannot be read: {error.strerror}") from error
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise InvalidSettingError(
-            f"'{path.name}' is no grid: {error}", hint="docs/guides/benchmarking.md shows one; fields have these names"
+            f"'{path}' is no grid: {error}", hint="docs/guides/benchmarking.md shows one; fields have these names"
         ) from error
     return checked(spec)
 

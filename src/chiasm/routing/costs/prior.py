@@ -50,12 +50,12 @@ def read_prior(path: str) -> StageCosts:
     Raises:
         InvalidSettingError: The file cannot be read, or does not say what prompts and steps cost.
     """
-    file = Path(path).expanduser()
     try:
-        with file.open("rb") as opened:
+        with Path(path).expanduser().open("rb") as opened:
             content = opened.read(_MAX_BYTES + 1)
-    except OSError as error:
-        raise InvalidSettingError(f"routing.costs: {path} cannot be read: {error.strerror}") from error
+    except (OSError, RuntimeError, ValueError) as error:  # not only of the file: no such user, a NUL in its name
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise InvalidSettingError(f"routing.costs: {path} cannot be read: {reason}") from error
     try:
         if len(content) > _MAX_BYTES:
             raise InvalidSettingError(f"routing.costs: {path} has more than {_MAX_BYTES >> 20} MiB", hint=_HINT)

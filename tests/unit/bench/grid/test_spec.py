@@ -40,5 +40,6 @@ def test_what_is_wrong_with_a_file_is_said(tmp_path, text, said):
 
 
 def test_a_file_that_is_not_there_is_said(tmp_path):
-    with pytest.raises(InvalidSettingError, match="cannot be read"):
-        read_grid(tmp_path / "grid.toml")
+    for name in (tmp_path / "grid.toml", tmp_path):
+        with pytest.raises(InvalidSettingError, match=f"'{name}' cannot be read"):
+            read_grid(name)
