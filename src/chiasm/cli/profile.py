@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from chiasm.advisor.profile.processes import Processes
     from chiasm.advisor.profile.runs import Profile, Runs
 
+_NO_PICTURES = "The model takes no pictures"
+
 
 def profile(  # noqa: PLR0913 - one parameter is one option
     server: Annotated[
@@ -139,7 +141,8 @@ def _print(found: "Profile", out: Path) -> None:
     console.print(table)
     console.print(f"Units: pixels of media, tokens elsewhere, answers side by side of step. Written to {out}")
     if "encode" not in found.fits:
-        console.print("The model takes no pictures: the file is for traffic of texts alone.")
+        why = "The server's receipts do not say what encoding takes" if found.takes_pictures else _NO_PICTURES
+        console.print(f"{why}: the file is for traffic of texts alone.")
         _print_sharing(found, console)
         return
     _print_beside(found, console)

@@ -195,7 +195,7 @@ class Calibration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
     @property
     def knows_pictures(self) -> bool:
-        """Whether it says what pictures cost: the profile of a server that takes none does not.
+        """Whether it says what pictures cost: the profile of a server that takes none, or does not tell, does not.
 
         A file without evidence is taken at its word.
         """
@@ -245,10 +245,10 @@ def load_calibration(path: Path) -> Calibration:
     try:
         return msgspec.json.decode(path.read_bytes(), type=Calibration)
     except OSError as error:
-        raise InvalidSettingError(f"The calibration {path.name} cannot be read: {error.strerror}") from error
+        raise InvalidSettingError(f"The calibration '{path}' cannot be read: {error.strerror}") from error
     except msgspec.MsgspecError as error:
         raise InvalidSettingError(
-            f"{path.name} is no calibration: {error}", hint="Make one with `chiasm profile`."
+            f"'{path}' is no calibration: {error}", hint="Make one with `chiasm profile`."
         ) from error
 
 

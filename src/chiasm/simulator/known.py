@@ -22,8 +22,9 @@ def known_costs(calibration: Calibration, classes: Sequence[RequestClass], worke
     """
     if any(one.num_images for one in classes) and not calibration.knows_pictures:
         raise InvalidSettingError(
-            "The traffic has pictures, and the calibration is of a model that takes none",
-            hint="Profile a server of a vision-language model, or describe traffic without pictures: --images 0",
+            "The traffic has pictures, and the calibration does not say what they cost: it is of a model that takes "
+            "none, or of an engine that does not tell encoding from prompts",
+            hint="Profile a model with pictures on Chiasm's own engine, or describe traffic without: --images 0",
         )
     tokens_per_pixel = _tokens_per_pixel(classes)
     encode_s = calibration.encode.per_unit_s + calibration.encode_quadratic_s * _tokens_of_a_picture(classes)

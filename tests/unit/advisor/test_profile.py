@@ -199,13 +199,32 @@ async def test_a_server_that_takes_no_pictures_is_profiled_for_texts(tmp_path):
     assert found.calibration.prefill.fixed_s == pytest.approx(0.004, rel=1e-3)
     assert found.calibration.step.fixed_s == pytest.approx(0.003, rel=1e-2)
     assert set(found.fits) == {"prefill", "step"}
+    assert not found.takes_pictures
     save_calibration(found.calibration, tmp_path / "costs.json")
     known = load_calibration(tmp_path / "costs.json")
     texts = RequestClass(text_tokens=64, output_tokens=8)
     assert simulate(aggregated(1), Traffic(classes=(texts,), num_requests=5), known).record.ttft_s.size == 5
     pictures = RequestClass(num_images=1, num_pixels=448 * 448, visual_tokens=256, text_tokens=8, output_tokens=8)
-    with pytest.raises(InvalidSettingError, match="a model that takes none"):
+    with pytest.raises(InvalidSettingError, match="does not say what they cost"):
         simulate(aggregated(1), Traffic(classes=(pictures,), num_requests=5), known)
+
+
+class UndividedServer(KnownServer):
+    """Its engine encodes pictures on the way and does not tell that from the prompt, as vLLM's does."""
+
+    async def ask(self, text, *, num_output_tokens, picture=None):
+        answered = await super().ask(text, num_output_tokens=num_output_tokens, picture=picture)
+        spans = (Span("prefill", answered.receipt.spans[0].start_s, answered.receipt.spans[-1].end_s),)
+        return msgspec.structs.replace(answered, receipt=msgspec.structs.replace(answered.receipt, spans=spans))
+
+
+async def test_a_server_that_does_not_tell_encoding_from_prompts_is_not_taken_for_one_without_pictures():
+    runs = Runs(UndividedServer(), 1, lambda *_: None)
+    await runs.run()
+    found = profile_of(runs, "test")
+    assert found.takes_pictures
+    assert "encode" not in found.fits
+    assert not found.calibration.knows_pictures
 
 
 class SilentServer(KnownServer):

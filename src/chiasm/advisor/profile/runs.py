@@ -41,12 +41,14 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         contention: Of each run with answers on several workers, what their steps took longer than sharing explains.
+        takes_pictures: Whether the model does.
     """
 
     calibration: Calibration
     fits: dict[str, Fit]
     beside: Seen
     contention: tuple[float, ...] = ()
+    takes_pictures: bool = True
 
 
 class Runs:
@@ -211,6 +213,7 @@ def profile_of(runs: Runs, source: str, **limits: int) -> Profile:
         fits=found,
         beside=runs.beside,
         contention=runs.use.contention,
+        takes_pictures=runs.takes_pictures,
     )
 
 
