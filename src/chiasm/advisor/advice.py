@@ -25,11 +25,11 @@ class Advice(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         choice: The fleet to take; the simplest one when `is_clear` is False.
-        is_clear: Whether its lead is more than chance and twice the simulator's error.
+        is_clear: Whether its lead is more than chance and twice the simulator's error, or nobody else keeps up.
         headline: The advice in a sentence.
         reasons: Why, in the order in which it was thought.
         lead: Of the best over the runner-up; None where one of them does not keep up with the traffic.
-        over_unsplit: Of the best over the fleet that splits nothing; None as for `lead`.
+        over_unsplit: Of the choice over the fleet that splits nothing; None as for `lead`.
         break_even_tokens: Length of answers from which the unsplit fleet ends them sooner: least and most over the
             runs; infinite where it never does, None where the choice splits nothing or unsplit does not keep up.
         flips: Changes of the traffic or the costs that would change the choice, and to what; None when none was

@@ -21,13 +21,15 @@ def flips(
     margin: float,
     on_run: Callable[[str], None],
 ) -> Iterator[str]:
-    """Changes under which one of the rivals beats the choice by `margin` or more, in words."""
+    """Changes under which one of the rivals keeps up and beats the choice by `margin` or more, in words."""
     fleets = list({one.cluster.name: one.cluster for one in (choice, *rivals)}.values())
     for what, changed, changed_costs in changes(question, costs):
         on_run(what)
         trials = evaluate(fleets, changed.traffic, changed_costs, num_seeds=_NUM_SEEDS, objective=question.objective)
-        best = ranked(trials, question.aim)[0]
-        if best is not trials[0] and (not trials[0].is_stable or gap(best, trials[0], question.aim).mean >= margin):
+        mine, best = trials[0], ranked(trials, question.aim)[0]
+        if best is mine or not best.is_stable:
+            continue
+        if not mine.is_stable or gap(best, mine, question.aim).mean >= margin:
             yield f"{what}: {best.cluster.name}"
 
 

@@ -68,7 +68,8 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
         throughput_per_s: Requests that ended, a second.
         tokens_per_s: Output tokens, a second.
         goodput_per_s: Requests that met the objective, a second.
-        is_stable: False when latency grew until the end: then no figure but this one means anything.
+        is_stable: False when a queue was left as the last request came, or latency grew until then: then no figure but
+            this one means anything.
         utilisation: By stage, the busiest worker's share of the time; media of its threads'.
         binding: The busiest stage.
         failures: How many ended with which error.

@@ -5,7 +5,8 @@ import pytest
 
 from chiasm.advisor.advice import advise
 from chiasm.advisor.candidates import candidates
-from chiasm.advisor.flips import changes
+from chiasm.advisor.evaluate import ranked
+from chiasm.advisor.flips import changes, flips
 from chiasm.advisor.page import markdown_of
 from chiasm.advisor.question import Question, Tier
 from chiasm.simulator.calibration import Calibration, Cost, Evidence, Interference, Sharing
@@ -111,6 +112,13 @@ def test_changes_that_would_change_the_answer_are_found():
     assert found.choice == "agg x2"
     assert any(flip.startswith("Twice the pictures: ") for flip in found.flips)
     assert "What would change it" in markdown_of(asked, found)
+
+
+def test_no_change_is_in_favour_of_a_fleet_that_does_not_keep_up_with_it():
+    asked = question(60.0, num_images=2)
+    trials = ranked(advise(asked, HEAVY_ENCODE).trials, "ttft")
+    assert trials[-1].figure("ttft") > 1.2 * trials[0].figure("ttft"), "another is less far behind"
+    assert list(flips(asked, HEAVY_ENCODE, trials, trials[-1], 0.1, lambda _: None)) == []
 
 
 def test_the_same_question_has_the_same_answer():
