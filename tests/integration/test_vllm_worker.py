@@ -67,6 +67,18 @@ class Script:
             await writer.drain()
 
 
+class Gate(asyncio.Event):
+    """For `Script.gates`; says when an answer waits at it."""
+
+    def __init__(self):
+        super().__init__()
+        self.reached = asyncio.Event()
+
+    async def wait(self):
+        self.reached.set()
+        return await super().wait()
+
+
 @asynccontextmanager
 async def scripted(tmp_path):
     script, path = Script(), str(tmp_path / "v.sock")
@@ -156,6 +168,22 @@ async def test_what_a_prefilling_server_keeps_is_found_by_its_register(tmp_path)
         script.answers["/query"] = (200, '{"detail": "Not Found"}')
         with pytest.raises(EngineDeadError, match="no bootstrap server"):
             await worker.refresh()
+        await worker.aclose()
+
+
+async def test_keys_and_values_are_found_while_the_register_is_asked_once_more(tmp_path):
+    async with scripted(tmp_path) as (script, address):
+        script.answers["/query"] = (200, '{"0": {"engine_id": "first", "worker_addr": {}}}')
+        script.answers["/v1/chat/completions"] = (200, json.dumps({"choices": [], **{"usage": COUNTS["usage"]}}))
+        options = VllmOptions(name="w", roles=("prefill",), kv_register=address)
+        worker = await VllmWorker.connect(address, model(), options)
+        script.gates["/query"] = gate = Gate()
+        look = asyncio.create_task(worker.refresh())
+        await asyncio.wait_for(gate.reached.wait(), 5)
+        (finished,), _ = await outcome(worker, chat("x", hands_over_kv=True, stream=False))
+        assert json.loads(finished.kv.address)["remote_engine_id"] == "first"
+        gate.set()
+        await look
         await worker.aclose()
 
 

@@ -8,7 +8,7 @@ from typing import Annotated, NamedTuple
 import msgspec
 from msgspec import Meta
 
-from chiasm.errors import EngineDeadError, EngineError
+from chiasm.errors import ChiasmError, DeadlineExceededError, EngineDeadError, EngineError
 from chiasm.routing.remote.connection import WorkerConnection
 
 _PATH = "/query"
@@ -46,12 +46,26 @@ class KvRegister:
     async def look(self, timeout_s: float) -> None:
         """Ask for the engine's name, which a server that was started again has anew.
 
+        The one that is known stays good while this waits, since calls end meanwhile.
+
         Raises:
             EngineDeadError: Nobody answers there, or the engine has not registered.
             DeadlineExceededError: No answer within `timeout_s`.
             EngineError: It is no such register.
         """
-        self._engine = None
+        try:
+            self._engine = await self._asked(timeout_s)
+        except DeadlineExceededError:  # it is busy: what is known stays good
+            raise
+        except ChiasmError:
+            self._engine = None
+            raise
+
+    async def aclose(self) -> None:
+        """Let go of it."""
+        await self._connection.aclose()
+
+    async def _asked(self, timeout_s: float) -> str:
         body = await self._connection.get(_PATH, timeout_s)
         try:
             engines = msgspec.json.decode(body, type=dict[str, _Engine])
@@ -62,8 +76,4 @@ class KvRegister:
             ) from error
         if self._rank not in engines:
             raise EngineDeadError(f"Engine {self._rank} has not registered its keys and values yet")
-        self._engine = engines[self._rank].engine_id
-
-    async def aclose(self) -> None:
-        """Let go of it."""
-        await self._connection.aclose()
+        return engines[self._rank].engine_id

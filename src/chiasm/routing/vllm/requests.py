@@ -86,7 +86,7 @@ class CallWriter:
             body["stream_options"] = {"include_usage": True}
         if request.cache_salt:
             body["cache_salt"] = request.cache_salt
-        body |= _sampling(request.sampling)
+        body |= _sampling(_endless(request.sampling) if request.hands_over_kv else request.sampling)
         body["return_token_ids"] = True
         if self._follows_cache:
             body |= self._version.named_in_events(request.request_id)
@@ -157,6 +157,14 @@ def _item(part: ItemPart, items: Sequence[MediaItem]) -> MediaItem:
     if not 0 <= part.item < len(items):
         raise InvalidRequestError(f"The prompt names item {part.item} of {len(items)}")
     return items[part.item]
+
+
+def _endless(sampling: SamplingParams) -> SamplingParams:
+    """What ends by its length alone: Mooncake keeps nothing of a prompt whose answer is over with the first token.
+
+    Nobody takes that token: the worker that decodes makes it anew, with the conditions that were asked for.
+    """
+    return msgspec.structs.replace(sampling, ignore_eos=True, stop=(), stop_token_ids=())
 
 
 def _sampling(sampling: SamplingParams) -> dict[str, Any]:

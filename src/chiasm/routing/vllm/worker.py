@@ -207,7 +207,9 @@ class VllmWorker:
             self._stats = msgspec.structs.replace(self._stats, is_healthy=False)
             self._stats_due_s = 0.0
             if isinstance(error, ChiasmError) and not isinstance(error, EngineDeadError):
-                raise EngineDeadError(f"vLLM says that its engine is not well: {error.message}") from error
+                raise EngineDeadError(
+                    f"vLLM says that its engine is not well: {error.message}", hint=error.hint
+                ) from error
             raise
         return self._stats
 

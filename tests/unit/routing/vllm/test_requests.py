@@ -146,6 +146,16 @@ def test_keys_and_values_that_mooncake_keeps_are_found_by_the_calls_name_and_the
     }  # fmt: skip
 
 
+def test_a_prompt_whose_answer_would_end_with_its_first_token_is_kept_all_the_same():
+    """vLLM 0.32's MooncakeConnector keeps what ended by its length, and nothing else."""
+    sampling = {"max_tokens": 1, "stop": ("a",), "stop_token_ids": (7,)}
+    _, body = body_of(chat("x", hands_over_kv=True, stream=False, sampling=sampling))
+    assert (body["ignore_eos"], body["max_tokens"]) == (True, 1)
+    assert not {"stop", "stop_token_ids"} & set(body)
+    _, body = body_of(chat("x", sampling=sampling))
+    assert (body["ignore_eos"], body["stop"], body["stop_token_ids"]) == (False, ["a"], [7])
+
+
 def kv_metadata_of(request):
     from chiasm.routing.vllm.handles import kv_metadata
 
