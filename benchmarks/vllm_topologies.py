@@ -75,23 +75,28 @@ def parsed(argv: list[str]) -> argparse.Namespace:
     return args
 
 
+def serving(args: argparse.Namespace, way: str, model: Path) -> tuple[str, ...]:
+    """Arguments of `chiasm serve` for a way: one worker of each kind that its topology has."""
+    settings = (
+        f"vllm.python={args.python}",
+        f"engine.threads={args.way_threads}",
+        "engine.dtype=float32",
+        "routing.workers=1",
+        "routing.encoders=1",
+        f"routing.probe_timeout_s={TIMEOUT_S}",
+        f"gateway.request_timeout_s={TIMEOUT_S}",
+    )
+    words = ["--engine", "vllm", "--topology", way, "--model", str(model)]
+    return (*words, *(word for setting in settings for word in ("--set", setting)))
+
+
 @asynccontextmanager
 async def running(args: argparse.Namespace) -> AsyncIterator[Mapping[str, Server]]:
     """Every way's servers."""
     model = models.picture_model(args.model)
     with _direct(args.python, model, args.threads, _variables(args.environment)) as url:
         topologies = [Topology(name=BASELINE, url=url)]
-        for way in args.ways:
-            words = ["--engine", "vllm", "--topology", way, "--model", str(model), "--workers", "1", "--encoders", "1"]
-            patience = (f"routing.probe_timeout_s={TIMEOUT_S}", f"gateway.request_timeout_s={TIMEOUT_S}")
-            for setting in (
-                f"vllm.python={args.python}",
-                f"engine.threads={args.way_threads}",
-                "engine.dtype=float32",
-                *patience,
-            ):
-                words += ["--set", setting]
-            topologies.append(Topology(name=way, serve=tuple(words)))
+        topologies += [Topology(name=way, serve=serving(args, way, model)) for way in args.ways]
         spec = GridSpec(
             topologies=tuple(topologies),
             baseline=BASELINE,

@@ -1,8 +1,13 @@
 """What is said of ways over vLLM, also when one of them did not answer."""
 
-import pytest
+from pathlib import Path
 
-from benchmarks.vllm_topologies import parsed, summary
+import pytest
+from typer.testing import CliRunner
+
+from benchmarks.vllm_topologies import WAYS, parsed, serving, summary
+from chiasm.cli import serve as command
+from chiasm.cli.app import app
 
 
 def times(*seconds):
@@ -31,3 +36,15 @@ def test_variables_of_the_topologies_servers_are_given_by_name():
     assert parsed(["--python", "p", "--way-environment", "A=1", "B="]).way_environment == ["A=1", "B="]
     with pytest.raises(SystemExit):
         parsed(["--python", "p", "--way-environment", "A"])
+
+
+@pytest.mark.parametrize("way", WAYS[1:])
+def test_the_server_of_every_way_takes_its_arguments(way, monkeypatch):
+    seen = []
+    monkeypatch.setattr(command, "restart_for_arithmetic", lambda: None)
+    monkeypatch.setattr(command, "_serve", lambda settings, **_: seen.append(settings))
+    words = serving(parsed(["--python", "p"]), way, Path("/models/x"))
+    assert CliRunner().invoke(app, ["serve", *words]).exit_code == 0
+    (settings,) = seen
+    assert (settings.routing.topology, settings.engine.kind, settings.vllm.python) == (way, "vllm", "p")
+    assert (settings.routing.workers, settings.routing.encoders) == (1, 1)
