@@ -75,10 +75,9 @@ def _packages(installed: "InstalledVllm", settings: Settings) -> Iterator[Check]
             "pip install --no-deps chiasm there, and what `pip check` then misses",
         )  # fmt: skip
     elif topology == "e-p-d" and vllm.kv_connector == "mooncake" and "mooncake" not in installed.packages:
-        name = "mooncake-transfer-engine" + ("" if installed.device == "cuda" else "-non-cuda")
         yield Check(
             "packages of vLLM", "fail", "Mooncake is missing, by which keys and values reach decode",
-            f"pip install {name} there; for CUDA 13 and other devices there are distributions of their own",
+            "pip install mooncake-transfer-engine there; for CUDA 13 there is a distribution of its own",
         )  # fmt: skip
     elif topology == "e-p-d" and vllm.kv_connector == "nixl" and "nixl" not in installed.packages:
         yield Check(

@@ -185,6 +185,13 @@ class VllmCrew:
 
     def _check_kv(self) -> None:
         """Raises `InvalidSettingError` where keys and values could not be found by those that are to fetch them."""
+        registered = [one.name for one in self._by_name.values() if one.kv_bootstrap]
+        if registered and self._settings.vllm.kv_connector != "mooncake":
+            raise InvalidSettingError(
+                f"'{registered[0]}' has kv_bootstrap, where Mooncake's keys and values are found, and "
+                f"vllm.kv_connector is '{self._settings.vllm.kv_connector}'",
+                hint="Set vllm.kv_connector = 'mooncake', or leave kv_bootstrap out",
+            )
         unknown = [
             one.name
             for one in self._by_name.values()

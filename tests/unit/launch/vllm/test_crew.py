@@ -137,6 +137,8 @@ def test_who_registers_keys_and_values_with_mooncake_must_be_found(installed, tm
     path.write_text(entry + 'kv_bootstrap = "http://a:8998"\n')
     crew = VllmCrew(listed)
     assert crew._kv_register_of("p", crew._by_name["p"], ("prefill",)) == "http://a:8998"
+    with pytest.raises(InvalidSettingError, match=r"'p' has kv_bootstrap.*is 'nixl'"):
+        VllmCrew(settings("e-p-d", workers_file=str(path)))
 
 
 def test_events_that_must_be_heard_need_somebody_to_listen(installed, monkeypatch, tmp_path):
