@@ -71,7 +71,7 @@ class MappedArena:
             os.close(fd)
 
     def end_view(self, fd: int, slot: int) -> None:
-        """End a lease that was counted by `try_count`."""
+        """End a lease that was counted by `_try_count`."""
         del self._views[fd]
         with suppress(OSError):
             self.give_back(fd, slot)

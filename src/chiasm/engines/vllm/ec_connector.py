@@ -1,7 +1,7 @@
 """The connector class that vLLM loads by name: `--ec-transfer-config '{"ec_connector": "ChiasmECConnector", ...}'`.
 
-vLLM makes one object in its scheduler's process and one in each worker; every call goes to the side that is there. For
-what is checked where, see docs/vllm_connector.md.
+vLLM makes one object for its scheduler and one in each worker, which may be in the scheduler's process; every call goes
+to the side that is there. For what is checked where, see docs/vllm_connector.md.
 """
 
 from collections.abc import Iterable

@@ -1,4 +1,4 @@
-"""How a producer's worker tells its scheduler, in another process, what it has published: one small file for each.
+"""How a producer's worker tells its scheduler, often in another process, what it published: one small file for each.
 
 vLLM's own way back (worker metadata) does not exist for a server that only encodes.
 """
