@@ -39,5 +39,5 @@ def _check(file: Path) -> None:
         raise _unwritable(file, "Permission denied")
 
 
-def _unwritable(file: Path, reason: str) -> InvalidSettingError:
+def _unwritable(file: Path, reason: str | None) -> InvalidSettingError:
     return InvalidSettingError(f"'{file}' cannot be written: {reason}", hint="Name another one")
