@@ -2,6 +2,7 @@
 
 import logging
 import os
+import signal
 
 import pytest
 from hypothesis import settings
@@ -11,6 +12,9 @@ os.environ["TOKENIZERS_PARALLELISM"] = "false"
 # `make test ARGS="-k name"` hands its own options down to every make that a test starts as its user would.
 for name in ("ARGS", "MAKEFLAGS", "MAKELEVEL", "MAKEOVERRIDES", "MFLAGS"):
     os.environ.pop(name, None)
+# A shell that starts tests in the background has them, and all that they start, ignore Ctrl+C, which tests send.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 settings.register_profile("loaded machine", deadline=None)
 settings.load_profile("loaded machine")
