@@ -202,12 +202,15 @@ def test_a_traffic_file_has_the_same_limits(costs, tmp_path):
 def test_a_long_simulation_says_how_far_it_is_and_ends_cleanly_on_an_interruption(costs):
     words = ["simulate", "--calibration", costs, "--fleet", "agg:4", "--requests", "1000000", "--rate", "20"]
     program = "from chiasm.cli import printing; printing._SAY_EVERY_S = 0.0; from chiasm.cli.app import main; main()"
-    process = subprocess.Popen(
+    with subprocess.Popen(
         [sys.executable, "-c", program, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
-    said = process.stderr.readline()
-    process.send_signal(signal.SIGINT)
-    printed, rest = process.communicate(timeout=60)
+    ) as process:
+        try:
+            said = process.stderr.readline()
+            process.send_signal(signal.SIGINT)
+            printed, rest = process.communicate(timeout=60)
+        finally:
+            process.kill()
     assert re.fullmatch(r"agg x4: [\d,]+ of 1,000,000\n", said)
     assert process.returncode != 0
     assert printed == ""
