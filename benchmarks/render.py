@@ -167,7 +167,9 @@ def transfer_section(result: dict[str, Any]) -> str:
         "that the consumer hashes every byte. In cells that name a size only, the same memory is used every time and "
         "stays in the processor's cache; \"in turn\" means that so many tensors stay offered, and a copy's targets "
         "change likewise. The safetensors file is what vLLM's example connector writes and reads; its bytes are read "
-        'from the file only when they are used, so "checked" is the fairer comparison with it.\n',
+        'from the file only when they are used, so "checked" is the fairer comparison with it. '
+        "Memory that both have mapped is a copy into memory that the other process has just read, and nothing else: "
+        "what that takes longer than a copy in memory no hand-over between cores can save.\n",
         "| | way | put | get | hand-over | of a copy's speed | times the safetensors file's | checked | of a checked "
         "copy's | times the safetensors file's |",
         "|---|---|---|---|---|---|---|---|---|---|",
