@@ -83,13 +83,11 @@ class Sharing(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         return self.step_cpu.at(num_running) if lone_s is None or num_running > 1 else lone_s
 
     def with_step_cpu(self, change: Callable[[Cost], Cost]) -> "Sharing":
-        """The same with other CPU seconds of steps, both kinds changed alike."""
-        lone_s = self.lone_step_cpu_s
-        return msgspec.structs.replace(
-            self,
-            step_cpu=change(self.step_cpu),
-            lone_step_cpu_s=None if lone_s is None else change(Cost(fixed_s=lone_s)).fixed_s,
-        )
+        """The same with other CPU seconds of steps; a lone generation's change as the line does for one."""
+        changed, lone_s, usual_s = change(self.step_cpu), self.lone_step_cpu_s, self.step_cpu.at(1)
+        if lone_s is not None and usual_s:
+            lone_s *= changed.at(1) / usual_s
+        return msgspec.structs.replace(self, step_cpu=changed, lone_step_cpu_s=lone_s)
 
     def slowdown_at(self, cores: float) -> float:
         """How much longer work takes while so many cores are asked for; at least 1."""

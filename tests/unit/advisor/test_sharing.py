@@ -72,6 +72,9 @@ def test_a_lone_answer_takes_what_it_takes_and_not_what_the_line_through_the_oth
     assert [found.step_cpu_s(running) for running in (1, 2, 4, 8)] == pytest.approx([0.0006, 0.0006, 0.0008, 0.0012])
     halved = found.with_step_cpu(lambda cost: Cost(fixed_s=cost.fixed_s / 2, per_unit_s=cost.per_unit_s / 2))
     assert [halved.step_cpu_s(running) for running in (1, 4)] == pytest.approx([0.0003, 0.0004])
+    fewer = found.with_step_cpu(lambda cost: Cost(fixed_s=cost.fixed_s / 2, per_unit_s=cost.per_unit_s))
+    assert fewer.step_cpu_s(1) == pytest.approx(0.0006 * 0.0003 / 0.0005), "what comes with each answer stays"
+    assert Sharing(num_cores=2, lone_step_cpu_s=0.001).with_step_cpu(lambda cost: cost).step_cpu_s(1) == 0.001
 
 
 def test_two_workers_that_slow_each_other_down_beyond_their_shares_show_it(monkeypatch):
