@@ -23,7 +23,7 @@ def extension(name: str, folder: Path, flags: list[str]) -> Extension:
         sorted(map(str, folder.glob("*.c"))),
         depends=sorted(map(str, (*folder.glob("*.h"), *folder.glob("*.inc")))),
         extra_compile_args=flags,
-        extra_link_args=["-pthread", "-lm"],
+        extra_link_args=["-pthread", "-lm", "-ldl"],
         py_limited_api=True,
         optional=True,  # without compiler or Python headers torch, or Pillow, computes instead
     )

@@ -21,6 +21,21 @@ class Part(NamedTuple):
     height: int
 
 
+class Resizing(NamedTuple):
+    """What is wanted of a resize to `size`, (width, height); `resample` in Pillow's numbers."""
+
+    size: tuple[int, int]
+    wanted: Part
+    resample: int
+
+
+class StreamedJpeg(NamedTuple):
+    """Pixels, resized while they were decoded, and what decoding took of the time."""
+
+    pixels: Pixels
+    decoding_s: float
+
+
 def shape_of_patches(size: tuple[int, int], patch: int) -> tuple[int, int, int]:
     """Of a picture of (width, height), see `Kernels.patches`."""
     return size[0] // patch * (size[1] // patch), 3, patch**2
@@ -37,6 +52,13 @@ class Kernels(Protocol):
 
     def resize_part(self, pixels: Pixels, size: tuple[int, int], wanted: Part, resample: int) -> Pixels:
         """What is `wanted` of what `resize` gives, which must hold it; no more is computed."""
+        ...
+
+    def resize_jpeg(self, data: bytes, stored: tuple[int, int], resizing: Resizing) -> StreamedJpeg | None:
+        """What `resize_part` makes of an everyday JPEG of `stored` (width, height), as it lies in the file, not turned.
+
+        None where the file has something unusual or wrong, or where this is not implemented: decode it then, and see.
+        """
         ...
 
     def patches(

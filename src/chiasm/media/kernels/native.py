@@ -4,13 +4,17 @@ from typing import ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from PIL import _imaging
 
 from chiasm.media.kernels import _native
-from chiasm.media.kernels.base import Part, Pixels, Table, shape_of_patches
+from chiasm.media.kernels.base import Part, Pixels, Resizing, StreamedJpeg, Table, shape_of_patches
 from chiasm.media.kernels.plain import PlainKernels
 
 _FILTERS = (1, 2, 3)
 """LANCZOS, BILINEAR, BICUBIC. The others are left to Pillow: no model asks for them."""
+
+STREAMS_JPEG = _native.jpeg_library(_imaging.__file__)
+"""Whether `resize_jpeg` is there. It decodes with the libjpeg-turbo that Pillow has, as the reference does."""
 
 
 class NativeKernels(PlainKernels):
@@ -38,6 +42,15 @@ class NativeKernels(PlainKernels):
         out = np.empty((wanted.height, wanted.width, 3), np.uint8)
         _native.resize_part(pixels, width, height, size, wanted, resample, out, self._passes)
         return out
+
+    def resize_jpeg(self, data: bytes, stored: tuple[int, int], resizing: Resizing) -> StreamedJpeg | None:
+        """See `Kernels`."""
+        size, wanted, resample = resizing
+        if resample not in _FILTERS or stored[0] == size[0] or stored[1] == size[1]:
+            return None
+        out = np.empty((wanted.height, wanted.width, 3), np.uint8)
+        seconds = _native.resize_jpeg(data, stored, size, wanted, resample, out, self._passes)
+        return None if seconds is None else StreamedJpeg(out, seconds)
 
     def patches(
         self,

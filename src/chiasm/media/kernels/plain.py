@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from chiasm.media.kernels.base import Part, Pixels, Table
+from chiasm.media.kernels.base import Part, Pixels, Resizing, StreamedJpeg, Table
 
 _TRANSPOSE = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
@@ -35,6 +35,10 @@ class PlainKernels:
         """See `Kernels`."""
         resized = self.resize(pixels, size, resample)
         return resized[wanted.top : wanted.top + wanted.height, wanted.left : wanted.left + wanted.width]
+
+    def resize_jpeg(self, data: bytes, stored: tuple[int, int], resizing: Resizing) -> StreamedJpeg | None:
+        """Leave it to decoding and `resize_part`."""
+        return None
 
     def patches(
         self,

@@ -35,24 +35,38 @@ static void split(coefficients *c, long at) {
     }
 }
 
+/* The source pixels that output pixel `at` is made of, and their middle. */
+typedef struct {
+    double center;
+    long first, end;
+} window;
+
+static window window_of(int filter, long from, long to, long at) {
+    const double scale = (double)from / (double)to, support = support_of(filter) * (scale < 1 ? 1 : scale);
+    const double center = (at + 0.5) * scale;
+    const long first = (long)(center - support + 0.5), end = (long)(center + support + 0.5);
+    return (window){center, first < 0 ? 0 : first, end > from ? from : end};
+}
+
 static void fill(coefficients *c, int filter, long from, double *row) {
-    const double scale = (double)from / (double)c->size, wide = scale < 1 ? 1 : scale;
-    const double support = support_of(filter) * wide, narrow = 1 / wide;
+    const double scale = (double)from / (double)c->size, narrow = 1 / (scale < 1 ? 1 : scale);
     for (long at = 0; at < c->size; at++) {
-        const double center = (at + 0.5) * scale;
-        long first = (long)(center - support + 0.5), end = (long)(center + support + 0.5);
-        if (first < 0) first = 0;
-        if (end > from) end = from;
+        const window w = window_of(filter, from, c->size, at);
         double sum = 0;
-        for (long tap = 0; tap < end - first; tap++) {
-            row[tap] = weight_of(filter, (tap + first - center + 0.5) * narrow);
+        for (long tap = 0; tap < w.end - w.first; tap++) {
+            row[tap] = weight_of(filter, (tap + w.first - w.center + 0.5) * narrow);
             sum += row[tap];
         }
-        c->first[at] = (int32_t)first;
-        c->counts[at] = (int32_t)(end - first);
-        for (long tap = 0; tap < end - first; tap++)
+        c->first[at] = (int32_t)w.first;
+        c->counts[at] = (int32_t)(w.end - w.first);
+        for (long tap = 0; tap < w.end - w.first; tap++)
             c->weights[at * c->taps + tap] = fixed(sum != 0 ? row[tap] / sum : row[tap]);
     }
+}
+
+void coefficients_span(int filter, long from, long to, long at, long count, long *first, long *end) {
+    *first = window_of(filter, from, to, at).first;
+    *end = window_of(filter, from, to, at + count - 1).end;
 }
 
 bool coefficients_make(coefficients *c, int filter, long from, long to) {

@@ -25,6 +25,9 @@ typedef struct {
 /* False when there is no memory. `filter` is one of the above. */
 bool coefficients_make(coefficients *c, int filter, long from, long to);
 
+/* The source pixels that `count` output pixels from `at` on are made of. */
+void coefficients_span(int filter, long from, long to, long at, long count, long *first, long *end);
+
 /* Keep those of `count` output pixels from `at` on; their memory then is as large as they are. */
 void coefficients_keep(coefficients *c, long at, long count);
 

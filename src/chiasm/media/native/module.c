@@ -1,18 +1,13 @@
 /* Python's side of the kernels. Arrays come as contiguous buffers whose sizes are checked here; the interpreter's lock is
  * released while anything is computed. */
-#define PY_SSIZE_T_CLEAN
-#define Py_LIMITED_API 0x030b0000
-#include <Python.h>
+#include "module.h"
 
-#include "layout.h"
 #include "unfilter.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#define MAX_SIDE 1000000 /* products of two stay far from the limits of `long` */
-
-static bool is_side(long length) { return length >= 1 && length <= MAX_SIDE; }
+bool is_side(long length) { return length >= 1 && length <= MAX_SIDE; }
 
 static const char *problem_of(const picture *from, const Py_buffer *source, long width, long height) {
     if (!is_side(from->width) || !is_side(from->height) || !is_side(width) || !is_side(height))
@@ -22,7 +17,7 @@ static const char *problem_of(const picture *from, const Py_buffer *source, long
     return NULL;
 }
 
-static const passes *passes_named(const char *name) {
+const passes *passes_named(const char *name) {
     const passes *p = passes_number(0);
     if (!strcmp(name, "auto")) return p;
     for (int number = 1; p && strcmp(name, p->name); number++) p = passes_number(number);
@@ -40,7 +35,7 @@ static PyObject *done(Py_buffer *source, Py_buffer *target, const char *problem,
 static PyObject *py_resize(PyObject *module, PyObject *args) {
     (void)module;
     Py_buffer source, target;
-    picture from;
+    picture from = {0};
     long width, height, patch, merge;
     int filter;
     const char *name;
@@ -73,7 +68,7 @@ static PyObject *py_resize(PyObject *module, PyObject *args) {
 }
 
 /* A side that keeps its length has no weights, and is wanted whole. */
-static bool fits(const resized_side *side, long wanted) {
+bool fits(const resized_side *side, long wanted) {
     if (!is_side(side->size) || !is_side(wanted) || side->first < 0 || wanted > side->size - side->first) return false;
     return side->length != side->size || wanted == side->size;
 }
@@ -135,7 +130,7 @@ static PyObject *py_look_up(PyObject *module, PyObject *args) {
 static PyObject *py_turn(PyObject *module, PyObject *args) {
     (void)module;
     Py_buffer source, target;
-    picture from;
+    picture from = {0};
     int orientation;
     if (!PyArg_ParseTuple(args, "y*lliiw*", &source, &from.width, &from.height, &from.channels, &orientation, &target))
         return NULL;
@@ -189,6 +184,9 @@ static PyMethodDef methods[] = {
      "resize(source, width, height, channels, out_width, out_height, filter, target, patch, merge, passes)"},
     {"resize_part", py_resize_part, METH_VARARGS,
      "resize_part(source, width, height, (out_width, out_height), (left, top, width, height), filter, target, passes)"},
+    {"resize_jpeg", py_resize_jpeg, METH_VARARGS,
+     "resize_jpeg(file, (width, height), (out_width, out_height), (left, top, width, height), filter, target, passes)"},
+    {"jpeg_library", py_jpeg_library, METH_VARARGS, "jpeg_library(path)"},
     {"look_up", py_look_up, METH_VARARGS, "look_up(source, table, count, plane, frames, target, passes)"},
     {"turn", py_turn, METH_VARARGS, "turn(source, width, height, channels, orientation, target)"},
     {"unfilter", py_unfilter, METH_VARARGS, "unfilter(source, width, height, channels, target)"},

@@ -77,6 +77,12 @@ static void make_down(const work *w, long y, long bytes, uint8_t *target) {
 int take_rows(const picture *from, uint8_t *padded, long y, const uint8_t **rows) {
     const long bytes = from->width * from->channels, total = bytes * from->height;
     const int count = (int)(from->height - y < MAX_ROWS ? from->height - y : MAX_ROWS);
+    if (!from->pixels) {
+        uint8_t *targets[MAX_ROWS];
+        for (int i = 0; i < count; i++) rows[i] = targets[i] = padded + i * (bytes + SLACK_BYTES);
+        from->source(from->state, y, count, targets);
+        return count;
+    }
     for (int i = 0; i < count; i++) {
         rows[i] = from->pixels + (y + i) * bytes;
         if ((y + i + 1) * bytes + SLACK_BYTES <= total) continue;
@@ -146,21 +152,25 @@ static bool resize_rows(work *w, bool is_down_first, row_sink sink, void *layout
     return true;
 }
 
+/* Pillow 13 begins with the pass that makes fewer pixels, by this rule; the rounding between them tells. */
+bool is_down_first(const resized_side *across, const resized_side *down) {
+    const long lost = down->length - down->size;
+    return lost > 0 && lost > 2 * (across->length - across->size);
+}
+
 bool resize_part(
     const picture *from, const resized_side *across, const resized_side *down, long width, long height, int filter,
     const passes *p, row_sink sink, void *layout) {
-    const weights_key key = {*across, *down, width, height, from->channels, filter, p};
+    const weights_key key = {*across, *down, width, height, from->first, from->channels, filter, p};
     weights *taken = weights_take(&key);
     if (!taken) return false;
     work w = {.from = from, .weights = taken, .passes = p, .width = width, .height = height};
-    /* Pillow 13 begins with the pass that makes fewer pixels, by this rule; the rounding between them tells. */
-    const long lost = down->length - down->size;
-    const bool is_down_first = lost > 0 && lost > 2 * (across->length - across->size);
+    const bool goes_down_first = is_down_first(across, down);
     bool is_made;
     if (!taken->across.size && !taken->down.size && from->channels == 3) is_made = keep(&w, sink, layout);
-    else if (!is_down_first && taken->has_digits && taken->blocks.count)
+    else if (!goes_down_first && taken->has_digits && taken->blocks.count)
         is_made = resize_quads(from, taken, sink, layout);
-    else is_made = resize_rows(&w, is_down_first, sink, layout);
+    else is_made = resize_rows(&w, goes_down_first, sink, layout);
     work_free(&w);
     weights_give_back(taken);
     return is_made;

@@ -14,8 +14,8 @@ static bool are_sides_alike(const resized_side *one, const resized_side *other) 
 
 static bool are_alike(const weights_key *one, const weights_key *other) {
     return are_sides_alike(&one->across, &other->across) && are_sides_alike(&one->down, &other->down) &&
-           one->width == other->width && one->height == other->height && one->channels == other->channels &&
-           one->filter == other->filter && one->passes == other->passes;
+           one->width == other->width && one->height == other->height && one->left_out == other->left_out &&
+           one->channels == other->channels && one->filter == other->filter && one->passes == other->passes;
 }
 
 static void weights_free(weights *w) {
@@ -37,6 +37,7 @@ static bool side_make(coefficients *c, const resized_side *side, long count, int
 static bool fill(weights *w) {
     const weights_key *key = &w->key;
     if (!side_make(&w->across, &key->across, key->width, key->filter)) return false;
+    for (long at = 0; at < w->across.size; at++) w->across.first[at] -= (int32_t)key->left_out;
     if (!side_make(&w->down, &key->down, key->height, key->filter)) return false;
     w->has_digits = key->passes->has_digits && have_digits(&w->down);
     if (!w->across.size || (key->passes->has_digits && blocks_make(&w->blocks, &w->across, key->channels))) return true;

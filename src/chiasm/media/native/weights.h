@@ -13,6 +13,7 @@ typedef struct {
 typedef struct {
     resized_side across, down;
     long width, height; /* that are wanted */
+    long left_out;      /* columns at the left that rows come without */
     int channels, filter;
     const passes *passes;
 } weights_key;

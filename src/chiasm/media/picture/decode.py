@@ -5,7 +5,7 @@ import simplejpeg  # type: ignore[import-untyped]
 from PIL import Image
 
 from chiasm.errors import MediaDecodeError, MediaTooLargeError
-from chiasm.media.kernels.base import Pixels
+from chiasm.media.kernels.base import Pixels, Resizing, StreamedJpeg
 from chiasm.media.kernels.registry import kernels
 from chiasm.media.picture.codecs import codec_border, open_picture
 from chiasm.media.picture.colour import to_rgb
@@ -32,10 +32,29 @@ def decode_announced(
     data: bytes, size: Size, least_size: Size | None, settings: MediaSettings, room: Room | None = None
 ) -> Pixels:
     """As `decode_pixels`, of a picture that is known to be of this upright size."""
+    _announced(data, size)
+    return decode_pixels(data, settings, least_size, room)
+
+
+def decode_resized(data: bytes, size: Size, resizing: Resizing, settings: MediaSettings) -> StreamedJpeg | None:
+    """What a resize makes of a picture that is known to be of this upright size; the same bits as one after the other.
+
+    None where that cannot be done in one go, or something is wrong: `decode_announced` does it then, or says what.
+    Blocks, checks and raises as that does.
+    """
+    header = _announced(data, size)
+    if header.format != "jpeg" or header.orientation != 1:
+        return None
+    check_header(header, settings)
+    with codec_border(header.format):
+        return kernels().resize_jpeg(data, size, resizing)
+
+
+def _announced(data: bytes, size: Size) -> Header:
     header = read_header(data)
     if (header.width, header.height) != size:
         raise MediaDecodeError(f"The picture is {(header.width, header.height)}, but was announced as {size}")
-    return decode_pixels(data, settings, least_size, room)
+    return header
 
 
 def decode_pixels(

@@ -2,14 +2,14 @@
 
 import math
 from collections.abc import Iterable
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from chiasm.media.kernels.base import Pixels
+from chiasm.media.kernels.base import Pixels, Resizing
 from chiasm.media.kernels.registry import kernels
 from chiasm.media.video.packed import Frames
 from chiasm.media.video.sampling import SamplingRule
@@ -100,6 +100,19 @@ class ImagePreparer(Protocol):
 
         `size` is the original (width, height) of one that was decoded at a smaller size.
         """
+        ...
+
+
+@runtime_checkable
+class ResizesFirst(Protocol):
+    """A preparer to which most pictures come down to a resize, which may then happen while they are decoded."""
+
+    def resizing(self, width: int, height: int) -> Resizing | None:
+        """The resize of an upright picture of this size that all of it comes down to; None where it is not that."""
+        ...
+
+    def prepare_resized(self, pixels: Pixels, plan: ImagePlan) -> PreparedImage:
+        """As `prepare`, from what `resizing` asks for."""
         ...
 
 

@@ -8,7 +8,7 @@ import numpy as np
 from PIL import Image
 
 from chiasm.errors import UnsupportedModelError
-from chiasm.media.kernels.base import Part, Pixels
+from chiasm.media.kernels.base import Part, Pixels, Resizing
 from chiasm.media.kernels.registry import kernels
 from chiasm.media.prepare.base import ImagePlan, PreparedImage
 from chiasm.media.prepare.output import new_output
@@ -86,6 +86,13 @@ class ClipPreparer:
     def least_size(self, width: int, height: int) -> None:
         """See `ImagePreparer`."""
 
+    def resizing(self, width: int, height: int) -> Resizing | None:
+        """See `ResizesFirst`."""
+        if self._background is not None:
+            return None
+        scaled = self._scaled(width, height)
+        return Resizing(scaled, self._middle_of(scaled), self._resample)
+
     def plan(self, width: int, height: int) -> ImagePlan:
         """See `ImagePreparer`."""
         require_aspect_ratio(width, height)
@@ -107,8 +114,12 @@ class ClipPreparer:
         scaled = self._scaled(*(size_of(pixels) if size is None or self._background is not None else size))
         if scaled != plan.resized:
             pixels = kernels().resize_part(pixels, scaled, self._middle_of(scaled), self._resample)
+        return self.prepare_resized(np.ascontiguousarray(pixels), plan)
+
+    def prepare_resized(self, pixels: Pixels, plan: ImagePlan) -> PreparedImage:
+        """See `ResizesFirst`."""
         values = new_output((1, 3, self._side, self._side))
-        squares(np.ascontiguousarray(pixels), plan.resized, self._resample, values)
+        squares(pixels, plan.resized, self._resample, values)
         return PreparedImage(plan, {"pixel_values": values[0], "table": self._table})
 
     def _middle_of(self, scaled: tuple[int, int]) -> Part:

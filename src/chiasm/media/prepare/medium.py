@@ -9,9 +9,9 @@ import msgspec
 
 from chiasm.errors import MediaDecodeError
 from chiasm.media.kernels.base import Pixels
-from chiasm.media.picture.decode import decode_announced
+from chiasm.media.picture.decode import decode_announced, decode_resized
 from chiasm.media.picture.room import Room
-from chiasm.media.prepare.base import ImagePreparer, PreparedImage
+from chiasm.media.prepare.base import ImagePreparer, PreparedImage, ResizesFirst
 from chiasm.media.prepare.items import video_preparer
 from chiasm.media.video.frames import Frame, decoded_frames
 from chiasm.media.video.header import read_video_header
@@ -48,10 +48,27 @@ def prepare_medium(data: bytes, announced: Announced, preparer: ImagePreparer, s
         return _video(data, announced, announced.video, preparer, settings)
     started = time.perf_counter()
     size = announced.width, announced.height
+    streamed = _streamed(data, size, preparer, settings, started)
+    if streamed is not None:
+        return streamed
     pixels = decode_announced(data, size, preparer.least_size(*size), settings, _threads_room())
     decoded = time.perf_counter()
     prepared = _outside(_threads_room(), preparer.prepare(pixels, size))
     return Timed(prepared, started, decoded, time.perf_counter())
+
+
+def _streamed(
+    data: bytes, size: tuple[int, int], preparer: ImagePreparer, settings: MediaSettings, started: float
+) -> Timed | None:
+    """Decode and resize in one go, where that can be done; the two stages alternate, and each is counted whole."""
+    if not isinstance(preparer, ResizesFirst):
+        return None
+    plan, resizing = preparer.plan(*size), preparer.resizing(*size)
+    found = None if resizing is None else decode_resized(data, size, resizing, settings)
+    if found is None:
+        return None
+    prepared = preparer.prepare_resized(found.pixels, plan)
+    return Timed(prepared, started, started + found.decoding_s, time.perf_counter())
 
 
 def _threads_room() -> Room:
