@@ -78,6 +78,7 @@ def calibration(found: Parameters, topology: str, images: int, generation_ms: fl
         max_step_tokens=131072,
         max_media_step_s=1e3,
         max_encode_tokens=1 << 20,
+        max_encode_s=1e3,
     )
 
 

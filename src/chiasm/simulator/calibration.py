@@ -135,6 +135,8 @@ class Calibration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         kv_transfer: A prompt's keys and values from prefill to decode; units are tokens.
         interference: Of what shares a device or a process; None: not measured.
         encoder_factor: Time of an encoder apart, relative to `encode`: 2 is half as fast.
+        max_encode_s: Of a batch of pictures, by what pictures took lately; `max_encode_tokens` bounds it in any case.
+            One picture may be larger than both.
         encode_parts: A batch beside steps is computed in so many parts, between which a text's prompt may be, as
             measured; 1 where the tower cannot pause.
         tower_in_step: An engine with all stages encodes pictures within the step that computes their prompt, as vLLM's
@@ -171,6 +173,7 @@ class Calibration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     max_step_tokens: Annotated[int, Meta(ge=1)] = 512
     max_media_step_s: Annotated[float, Meta(gt=0)] = 0.005
     max_encode_tokens: Annotated[int, Meta(ge=1)] = 1024
+    max_encode_s: Annotated[float, Meta(gt=0)] = 0.05
     encode_parts: Count = 1
     tower_in_step: bool = False
     kv_tokens: Annotated[int, Meta(ge=0)] = 0

@@ -15,6 +15,7 @@ from typing import Any
 
 import simpy
 
+from chiasm.scheduling.encode_budget import EncodeBudget
 from chiasm.scheduling.encode_line import EncodeLine
 from chiasm.scheduling.scheduler import Scheduler, Step
 from chiasm.scheduling.scheduler import Sequence as Scheduled
@@ -23,6 +24,7 @@ from chiasm.scheduling.turns import Demand, Turn, Turns
 from chiasm.simulator.calibration import Calibration, Sharing
 from chiasm.simulator.clock import Process
 from chiasm.simulator.device import Busy, Device
+from chiasm.simulator.generation import Generation
 from chiasm.simulator.host import Cores, Work
 
 Steps = Generator[simpy.Event, Any, int]
@@ -38,56 +40,6 @@ class _Picture:
     owner: str
     num_embeddings: int
     on_encoded: Callable[[], None]
-
-
-class Generation:
-    """A sequence in an engine.
-
-    Attributes:
-        first: Happens with its first token.
-        done: Happens with its last.
-    """
-
-    def __init__(
-        self,
-        env: simpy.Environment,
-        num_prompt_tokens: int,
-        num_output_tokens: int,
-        num_known_tokens: int = 0,
-        *,
-        has_media: bool = False,
-        num_missing_tokens: int = 0,
-    ) -> None:
-        """Describe a sequence.
-
-        Args:
-            env: Whose time it is.
-            num_prompt_tokens: Of its prompt.
-            num_output_tokens: Of its answer.
-            num_known_tokens: Of its prompt in a cache; one token is always computed.
-            has_media: Whether its prompt has pictures.
-            num_missing_tokens: At its prompt's end, those that wait for pictures.
-        """
-        self.num_prompt_tokens = num_prompt_tokens
-        self.num_output_tokens = num_output_tokens
-        self.num_known_tokens = min(num_known_tokens, num_prompt_tokens - 1)
-        self.has_media = has_media
-        self.num_missing_tokens = num_missing_tokens
-        self.first = env.event()
-        self.done = env.event()
-        self.scheduled: Scheduled | None = None
-
-    @property
-    def num_tokens(self) -> int:
-        """Of context at its end."""
-        return self.num_prompt_tokens + self.num_output_tokens
-
-    def fail(self, error: Exception) -> None:
-        """Let whoever waits for it see an error."""
-        for event in (self.first, self.done):
-            if not event.triggered:
-                event.defused = True
-                event.fail(error)
 
 
 class Engine:
@@ -128,6 +80,7 @@ class Engine:
         )
         self._turns = Turns()
         self._budget = StepBudget(calibration.max_media_step_s)
+        self._encode_budget = EncodeBudget(calibration.max_encode_tokens, calibration.max_encode_s)
         self._keys = count()
         self._open: dict[int, Generation] = {}
         self._outside: deque[Generation] = deque()  # those for which there is no room yet
@@ -242,20 +195,25 @@ class Engine:
         return 1
 
     def _encode_batch(self) -> Process:
-        batch = self._pictures.take(self._costs.max_encode_tokens)
-        seconds = self._costs.encode_s([picture.num_embeddings for picture in batch])
+        batch = self._pictures.take(self._encode_budget.num_embeddings)
+        sizes = [picture.num_embeddings for picture in batch]
+        seconds = self._costs.encode_s(sizes)
         if self._is_apart:
             seconds *= self._costs.encoder_factor * self._device.encode_factor()
             with self._device.encoding:
                 work = self._compute(seconds, self._encode_cores)
                 yield work.done
-            self._busy.add("encode", work.took_s(seconds))
+            took_s = work.took_s(seconds)
+            self._busy.add("encode", took_s)
         else:
-            yield from self._encode_in_parts(seconds)
+            took_s = yield from self._encode_in_parts(seconds)
+        if sum(sizes):
+            self._encode_budget.see(sum(sizes), took_s)
         for picture in batch:
             picture.on_encoded()
 
-    def _encode_in_parts(self, seconds: float) -> Process:
+    def _encode_in_parts(self, seconds: float) -> Generator[simpy.Event, Any, float]:
+        """Returns how long it took, without the steps in between."""
         num_parts, busy_s = self._costs.encode_parts, 0.0
         for part in range(num_parts):
             self._let_in()
@@ -269,6 +227,7 @@ class Engine:
                 yield work.done
             busy_s += work.took_s(seconds / num_parts)
         self._busy.add("encode", busy_s)
+        return busy_s
 
     def _let_in(self) -> None:
         """Take out what was withdrawn, then give the scheduler what has room for its whole context."""

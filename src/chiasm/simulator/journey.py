@@ -11,8 +11,8 @@ from chiasm.routing.plan import EncodeGroup, Plan
 from chiasm.routing.recovery import Ladder, StageError
 from chiasm.routing.view import Job
 from chiasm.simulator.clock import Process
-from chiasm.simulator.engine import Generation
 from chiasm.simulator.front import Front
+from chiasm.simulator.generation import Generation
 from chiasm.simulator.prefill import Failures, Prefill
 from chiasm.simulator.prompt import ON_OFFER, Prompt
 from chiasm.simulator.traffic import Request

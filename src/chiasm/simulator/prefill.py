@@ -11,8 +11,8 @@ from chiasm.routing.plan import EncodeGroup, Plan
 from chiasm.routing.prediction import uncovered_tokens
 from chiasm.routing.recovery import StageError
 from chiasm.routing.view import Job
-from chiasm.simulator.engine import Generation
 from chiasm.simulator.front import Front
+from chiasm.simulator.generation import Generation
 from chiasm.simulator.known import CHARS_PER_TOKEN
 from chiasm.simulator.prompt import Prompt
 from chiasm.simulator.traffic import Picture, Request

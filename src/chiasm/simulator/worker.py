@@ -12,7 +12,8 @@ from chiasm.simulator.caches import TokenCache
 from chiasm.simulator.calibration import Calibration
 from chiasm.simulator.cluster import WorkerSpec
 from chiasm.simulator.device import Busy, Device
-from chiasm.simulator.engine import Engine, Generation
+from chiasm.simulator.engine import Engine
+from chiasm.simulator.generation import Generation
 from chiasm.simulator.host import Cores
 from chiasm.simulator.media import MediaThreads
 from chiasm.simulator.traffic import Picture, Request

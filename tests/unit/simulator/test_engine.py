@@ -4,7 +4,8 @@ import pytest
 from chiasm.simulator.calibration import Calibration, Cost, Interference
 from chiasm.simulator.clock import VirtualTime
 from chiasm.simulator.device import Busy, Device
-from chiasm.simulator.engine import Engine, Generation
+from chiasm.simulator.engine import Engine
+from chiasm.simulator.generation import Generation
 from chiasm.simulator.host import OwnCores
 
 COSTS = Calibration(
@@ -123,15 +124,31 @@ def test_contexts_that_do_not_fit_wait_and_one_that_never_would_runs_alone():
     assert times["huge.first"] == pytest.approx(times["b.done"] + 0.01)
 
 
-def test_pictures_go_in_batches_up_to_the_budget():
-    bench = Bench(Calibration(encode=Cost(fixed_s=0.02, per_unit_s=0.001), max_encode_tokens=100), is_apart=True)
+@pytest.mark.parametrize("is_apart", [True, False])
+def test_pictures_go_in_batches_up_to_the_budget(is_apart):
+    costs = Calibration(encode=Cost(fixed_s=0.02, per_unit_s=0.001), max_encode_tokens=100, max_encode_s=1.0)
+    bench = Bench(costs, is_apart=is_apart)
+    bench.encode("first", 0.0, 40)  # nothing is known of its cost
     for name in "abc":
         bench.encode(name, 0.0, 40)
     bench.encode("large", 0.0, 400)
     times = bench.run()
-    assert times["a"] == times["b"] == pytest.approx(0.02 + 0.08)
-    assert times["c"] == pytest.approx(0.10 + 0.06)
-    assert times["large"] == pytest.approx(0.16 + 0.42)
+    assert times["first"] == pytest.approx(0.02 + 0.04)
+    assert times["a"] == times["b"] == pytest.approx(0.06 + 0.02 + 0.08)
+    assert times["c"] == pytest.approx(0.16 + 0.06)
+    assert times["large"] == pytest.approx(0.22 + 0.42)
+
+
+@pytest.mark.parametrize("is_apart", [True, False])
+def test_a_batch_takes_no_longer_than_engines_let_it(is_apart):
+    """Else every step would wait for all the pictures that are there."""
+    bench = Bench(Calibration(encode=Cost(per_unit_s=0.001), max_encode_s=0.1), is_apart=is_apart)
+    for name in ("a", "b", "c", "d"):
+        bench.encode(name, 0.0, 50)
+    times = bench.run()
+    assert times["a"] == pytest.approx(0.05)
+    assert times["b"] == times["c"] == pytest.approx(0.15)
+    assert times["d"] == pytest.approx(0.20)
 
 
 def test_one_picture_does_not_wait_for_all_of_another_request():
@@ -274,11 +291,12 @@ def test_parts_of_a_prompt_together_cost_its_square():
 
 
 def test_pictures_of_a_batch_cost_the_square_of_each():
-    costs = msgspec.structs.replace(COSTS, encode_quadratic_s=1e-6)
+    costs = msgspec.structs.replace(COSTS, encode_quadratic_s=1e-6, max_encode_s=1.0)
     bench = Bench(costs, is_apart=True)
-    bench.encode("first", 0.0, 100)
-    bench.encode("second", 0.0, 200)
-    assert bench.run()["second"] == pytest.approx(0.020 + 0.3 + 1e-6 * (100**2 + 200**2))
+    for name, num_tokens in (("alone", 50), ("first", 100), ("second", 200)):
+        bench.encode(name, 0.0, num_tokens)
+    times = bench.run()
+    assert times["second"] - times["alone"] == pytest.approx(0.020 + 0.3 + 1e-6 * (100**2 + 200**2))
 
 
 def test_what_interrupts_steps_does_so_once():
