@@ -1,14 +1,17 @@
 """Which workers there are."""
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import lru_cache, partial
+
+import msgspec
 
 from chiasm.errors import EngineDeadError, EngineStartError, ShuttingDownError
 from chiasm.protocol.contract import check_worker
 from chiasm.protocol.worker import Role, Worker, WorkerInfo
 from chiasm.routing.absence import Absence
 from chiasm.routing.clock import Clock
+from chiasm.routing.costs.line import Coefficients
 from chiasm.routing.costs.model import StageCosts
 from chiasm.routing.coverage.embeddings import EmbeddingIndex
 from chiasm.routing.coverage.losses import ReportsLosses
@@ -143,15 +146,26 @@ class Fleet:
         """The member of a name, if there is one."""
         return self._members.get(name)
 
-    def view(self, costs: StageCosts, text_per_s: float, among: Iterable[Member] | None = None) -> FleetView:
-        """The members that take work now; `among` are those to look at, all where it is None."""
+    def view(
+        self,
+        costs: StageCosts,
+        text_per_s: float,
+        among: Iterable[Member] | None = None,
+        hopes: Mapping[str, Coefficients] | None = None,
+    ) -> FleetView:
+        """The members that take work now; `among` are those to look at, all where it is None.
+
+        `hopes` take the place of what is known of workers that encode nothing now: so one request tries them, not all
+        that come while it does.
+        """
         members = self.members if among is None else among
         ready, now_s = _awake([one for one in members if one.state == "ready"]), self._clock.now_s()
         crowding = self._settings.crowding or 0.0
+        workers = tuple([_view(one, now_s, self._crowding.get(one.name, crowding)) for one in ready])
         return FleetView(
-            workers=tuple([_view(one, now_s, self._crowding.get(one.name, crowding)) for one in ready]),
+            workers=workers,
             topology=self._settings.topology,
-            costs=costs,
+            costs=_hopeful(costs, workers, hopes) if hopes else costs,
             has_local_fallback=self._settings.local_encode == "fallback",
             text_per_s=text_per_s,
         )
@@ -169,6 +183,11 @@ def _awake(members: list[Member]) -> list[Member]:
 
 def _roles(members: Iterable[Member]) -> set[str]:
     return {role for one in members for role in one.info.roles}
+
+
+def _hopeful(costs: StageCosts, workers: Iterable[WorkerView], hopes: Mapping[str, Coefficients]) -> StageCosts:
+    hoped = {one.name: hopes[one.name] for one in workers if one.name in hopes and not one.encode_wait_s}
+    return msgspec.structs.replace(costs, encode={**costs.encode, **hoped}, hoped=frozenset(hoped))
 
 
 def _view(member: Member, now_s: float, crowding: float) -> WorkerView:

@@ -67,7 +67,8 @@ class RouterParts:
     def view(self, job: Job | None = None) -> FleetView:
         """The fleet as policies see it now; of a large one, what a plan for a request is to be made over."""
         among = None if job is None else self.sampling.members(self.fleet, job)
-        return self.fleet.view(self.costs.costs(), self.texts.per_s(self.clock.now_s()), among)
+        now_s = self.clock.now_s()
+        return self.fleet.view(self.costs.costs(), self.texts.per_s(now_s), among, self.costs.hopes(now_s))
 
     def opened(self) -> "_Opened":
         """Count a request as under way inside the block."""

@@ -61,7 +61,7 @@ class Router:
     ) -> None:
         """Route among nobody yet; `prior` has measured stage costs to start from."""
         clock = clock or SystemClock()
-        costs = CostModel(prior)
+        costs = CostModel(prior, settings.retry_slow_encoder_s)
         self.fleet = Fleet(settings, clock)
         self.health = Health(self.fleet, settings, clock)
         self._info: WorkerInfo | None = None

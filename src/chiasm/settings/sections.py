@@ -259,6 +259,15 @@ class RoutingSettings(Section, frozen=True, kw_only=True):
             "while one computes, another waits; none: as threads and cores of those started here say, otherwise 0.",
         ),
     ] = None
+    retry_slow_encoder_s: Annotated[
+        float,
+        Meta(
+            ge=0,
+            le=86400,
+            description="After how long without work a worker that encoded more slowly than the fleet is tried again, "
+            "by one request; each further disappointment doubles it, up to 16 times. 0: never.",
+        ),
+    ] = 60.0
     max_candidates: Annotated[
         int, Meta(ge=2, description="Workers of a kind looked at for one request; of more, so many at random.")
     ] = 12

@@ -7,6 +7,7 @@ import msgspec
 
 from chiasm.observability.receipt import ACTUAL, EXPECTED
 from chiasm.routing.costs.line import Coefficients, Line
+from chiasm.routing.costs.trials import Trials
 from chiasm.routing.lru import Lru
 
 TYPICAL_PIXELS = 448.0 * 448.0
@@ -17,6 +18,10 @@ _KEPT = 0.95
 _MAX_WORKERS = 256
 _MEASURED_SEEN = 5.0
 """Observations that a measured prior counts as: more than a first request, which may find everything cold."""
+_SLOW = 1.25
+"""How many times as long as on average a worker takes that is called slow."""
+_LOOK_EVERY_S = 1.0
+"""How often it is looked for workers to be tried again."""
 
 PRIOR_ENCODE = Coefficients(0.004, 0.03 / TYPICAL_PIXELS)
 PRIOR_PREFILL = Coefficients(0.004, 0.02 / TYPICAL_TOKENS)
@@ -40,6 +45,7 @@ class StageCosts(msgspec.Struct, frozen=True, kw_only=True):
         take_s: Taking over the embeddings of a prompt from other workers.
         output_tokens: Length of an answer, on average.
         text_prefill_s: Computing the prompt of a request without pictures, on average.
+        hoped: Workers whose line in `encode` is no prediction but a hope: they were slow, long ago.
     """
 
     encode: Mapping[str, Coefficients] = {}
@@ -53,6 +59,7 @@ class StageCosts(msgspec.Struct, frozen=True, kw_only=True):
     text_prefill_s: float = PRIOR_TEXT_PREFILL_S
     tokens_of_chars: Coefficients = PRIOR_TOKENS_OF_CHARS
     tokens_of_pixels: Coefficients = PRIOR_TOKENS_OF_PIXELS
+    hoped: frozenset[str] = frozenset()
 
     def encode_line(self, worker: str) -> Coefficients:
         """What encoding costs at a worker; units are pixels."""
@@ -78,8 +85,11 @@ class CostModel:
         totals: Seconds that stages took, and those that were expected of the same work before it was learned from.
     """
 
-    def __init__(self, measured: StageCosts | None = None) -> None:
-        """Start from what was measured, or else from what is made up, which the first request outweighs."""
+    def __init__(self, measured: StageCosts | None = None, retry_slow_s: float = 0.0) -> None:
+        """Start from what was measured, or else from what is made up, which the first request outweighs.
+
+        Workers that encoded slowly are tried again after `retry_slow_s`; 0: they are not.
+        """
         prior = measured or StageCosts()
         self._prior_seen = seen = 0.0 if measured is None else _MEASURED_SEEN
         self._encode: Lru[Line] = Lru(_MAX_WORKERS)
@@ -94,6 +104,9 @@ class CostModel:
         self._output_tokens = prior.output_tokens
         self._text_prefill_s = prior.text_prefill_s
         self._costs: StageCosts | None = None
+        self._trials = Trials(retry_slow_s, _MAX_WORKERS)
+        self._hopes: dict[str, Coefficients] = {}
+        self._hopes_until_s = 0.0
         self.totals: dict[str, float] = defaultdict(float)
 
     def costs(self) -> StageCosts:
@@ -114,10 +127,22 @@ class CostModel:
             )
         return self._costs
 
-    def see_encode(self, worker: str, num_items: int, num_pixels: int, seconds: float) -> None:
-        """Some pictures were encoded in one go; each is taken to have cost its share."""
+    def hopes(self, now_s: float) -> Mapping[str, Coefficients]:
+        """What encoding may cost by now at workers that are slower than the fleet, as far as is known from long ago."""
+        if now_s >= self._hopes_until_s:
+            self._hopes_until_s = now_s + _LOOK_EVERY_S
+            due = self._trials.hopes(self._encode_any.coefficients(), now_s)
+            self._hopes = {name: line for name, line in due if self._is_slow(name)}
+        return self._hopes
+
+    def see_encode(self, worker: str, num_items: int, num_pixels: int, seconds: float, now_s: float = 0.0) -> None:
+        """Some pictures were encoded in one go, until now; each is taken to have cost its share."""
         each = (worker, num_pixels / num_items, seconds / num_items)
+        self._hopes.pop(worker, None)
+        if self._trials.is_due(worker, now_s) and self._is_slow(worker):
+            self._encode.pop(worker)  # what it was is over, for better or worse
         expected_s = self._see(self._encode, self._encode_any, TYPICAL_PIXELS, each)
+        self._trials.see(worker, now_s, is_slow=self._is_slow(worker))
         self._compare("encode", num_items * expected_s, seconds)
 
     def see_prefill(self, worker: str, num_tokens: int, seconds: float) -> None:
@@ -162,6 +187,11 @@ class CostModel:
         """A picture came to so many visual tokens."""
         self._pictures.see(num_pixels, num_embeddings)
         self._costs = None
+
+    def _is_slow(self, worker: str) -> bool:
+        line = self._encode.peek(worker)
+        average_s = self._encode_any.coefficients().at(TYPICAL_PIXELS)
+        return line is not None and line.coefficients().at(TYPICAL_PIXELS) > _SLOW * average_s
 
     def _compare(self, stage: str, expected_s: float, actual_s: float) -> None:
         self.totals[f"{EXPECTED}{stage}"] += expected_s

@@ -97,15 +97,23 @@ def assembled(
     others = decode_candidates(job, fleet, prefill)
     if decode is None and others:
         decode = min(others, key=lambda one: (one.num_decoding, one.prefill_wait_s))
+    encoding = {group.worker for group in groups} | ({prefill.name} if "local" in fates.values() else set())
     return Plan(
         path=path_of(prefill, fates, groups, fleet),
         policy=policy,
-        reason=reason,
+        reason=reason + _tried(sorted(encoding & fleet.costs.hoped)),
         prefill=prefill.name,
         decode=decode.name if decode is not None else None,
         groups=groups,
         fates=fates,
     )
+
+
+def _tried(names: Sequence[str]) -> str:
+    if not names:
+        return ""
+    is_, was = ("is", "it was") if len(names) == 1 else ("are", "they were")
+    return f" {', '.join(names)} {is_} tried again: {was} slow when last seen to encode, a while ago."
 
 
 def spread(items: Sequence[ItemView], encoders: Sequence[WorkerView], fleet: FleetView) -> tuple[EncodeGroup, ...]:

@@ -124,7 +124,7 @@ class EncodeStage:
             self._costs.see_picture(item.width * item.height, handles[identity].metadata.num_embeddings)
         if working_s:  # else the worker had them
             pixels = sum(item.width * item.height for item in items.values())
-            self._costs.see_encode(member.name, len(items), pixels, working_s)
+            self._costs.see_encode(member.name, len(items), pixels, working_s, self._clock.now_s())
             self._costs.see_hop(max(call_s - busy_s(response.spans, (*ENCODE_STAGES, "encode_queue")), 0.0))
 
 

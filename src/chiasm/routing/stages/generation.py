@@ -124,7 +124,8 @@ class GenerateStage:
                 self._costs.see_text_prefill(prefill_s)
             self._costs.see_text(expected.num_chars, usage.num_prompt_tokens - usage.num_visual_tokens)
         if encode_s and expected.num_pictures:
-            self._costs.see_encode(member.name, expected.num_pictures, expected.num_pixels, encode_s)
+            now_s = self._clock.now_s()
+            self._costs.see_encode(member.name, expected.num_pictures, expected.num_pixels, encode_s, now_s)
         if take_s := busy_s(finished.spans, ("transfer",)):
             self._costs.see_take(take_s)
         if not request.hands_over_kv:
