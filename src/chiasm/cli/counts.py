@@ -22,9 +22,11 @@ def check_counts(settings: "Settings", given: Mapping[str, int | None]) -> None:
     """See that the topology has every kind of worker of which a number was given.
 
     Raises:
-        InvalidSettingError: It has not, so that the number would do nothing.
+        InvalidSettingError: It has not, or the workers run already, so that the number would do nothing.
     """
     topology = settings.routing.topology
+    if settings.engine.kind == "vllm" and settings.vllm.workers_file:
+        _check_none(settings.vllm.workers_file, given)
     has = _COUNTS[topology]
     if topology == "auto" and settings.engine.kind == "vllm":
         has = ("workers", "encoders")
@@ -34,4 +36,13 @@ def check_counts(settings: "Settings", given: Mapping[str, int | None]) -> None:
             raise InvalidSettingError(
                 f"--{kind} {count} is without effect: the topology '{topology}' has {counted}",
                 hint=f"Add --topology {_TOPOLOGY_OF[kind]}, or leave it out.",
+            )
+
+
+def _check_none(workers_file: str, given: Mapping[str, int | None]) -> None:
+    for kind, count in given.items():
+        if count is not None:
+            raise InvalidSettingError(
+                f"--{kind} {count} is without effect: {workers_file} names the workers, which run already",
+                hint="Leave it out, and list every server in the file; or leave out the file to have servers started.",
             )

@@ -32,3 +32,14 @@ def test_a_number_that_would_do_nothing_is_refused(topology, kind):
 )
 def test_those_that_it_has_are_taken(topology, engine, kinds):
     check_counts(settings(topology, engine), dict.fromkeys(kinds, 3) | {"other": None})
+
+
+@pytest.mark.parametrize("kind", ["workers", "encoders", "prefills", "decodes"])
+def test_a_number_beside_a_file_of_workers_is_refused(kind):
+    settings = resolve(
+        values={"routing.topology": "e-p-d", "engine.kind": "vllm", "vllm.workers_file": "workers.toml"}
+    ).settings
+    with pytest.raises(InvalidSettingError, match=f"--{kind} 2 is without effect: workers.toml names") as caught:
+        check_counts(settings, {kind: 2})
+    assert "in the file" in caught.value.hint
+    check_counts(settings, {kind: None})
