@@ -1,6 +1,7 @@
 """Decoding and preparing pictures off the event loop, with the memory of all requests together bounded."""
 
 import asyncio
+import os
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from typing import Protocol
@@ -43,6 +44,8 @@ class PictureDecoder:
         self._pool = ThreadPoolExecutor(
             settings.decode_threads, "chiasm-decode", initializer=thread_steps_back, initargs=(settings.niceness,)
         )
+        self._num_threads = settings.decode_threads
+        self._num_cores = len(os.sched_getaffinity(0))
         self.num_decoding = 0
         self.num_decoded = 0
         self.num_failed = 0
@@ -51,6 +54,10 @@ class PictureDecoder:
     def num_decoding_pixels(self) -> int:
         """Pixels of pictures in work or waiting for a thread; 0 when idle."""
         return self._pixels.num_used
+
+    def is_crowding(self) -> bool:
+        """Whether decoding leaves others one core at most. Any thread may ask."""
+        return min(self.num_decoding, self._num_threads) >= self._num_cores - 1
 
     def memory_part(self) -> MemoryPart:
         """Pixels of pictures in work or waiting for a thread, three bytes each."""

@@ -61,7 +61,10 @@ def test_company_and_threads_change_no_bit():
     alone = native(vision)
     wanted = torch.cat([rows(alone, one[None])[0] for one in pictures()])
     assert torch.equal(rows(alone, pictures())[0], wanted)
-    assert torch.equal(rows(native(vision, threads=3), pictures())[0], wanted)
+    several = native(vision, threads=3)
+    assert torch.equal(rows(several, pictures())[0], wanted)
+    several.encoder.is_alone = True
+    assert torch.equal(rows(several, pictures())[0], wanted)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -110,6 +110,19 @@ async def test_pictures_in_work_never_exceed_the_pixel_limit(start, gate):
     assert decoder.num_decoded == 6
 
 
+@pytest.mark.parametrize(("cores", "is_crowding"), [(1, True), (2, True), (3, True), (4, False)])
+async def test_decoding_is_crowding_where_it_leaves_one_core_at_most(start, gate, monkeypatch, cores, is_crowding):
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: range(cores))
+    decoder = start(decode_threads=2, max_decoding_pixels=10_000)
+    tasks = [asyncio.create_task(decoder.prepare(item(PICTURE), gate)) for _ in range(5)]
+    await until(lambda: gate.num_inside == 2)
+    assert decoder.is_crowding() is is_crowding
+    gate.open()
+    await asyncio.gather(*tasks)
+    await until_idle(decoder)
+    assert decoder.is_crowding() is (cores == 1)
+
+
 async def test_cancelling_gives_everything_back(decoder, preparer, gate):
     tasks = [asyncio.create_task(decoder.prepare(item(PICTURE), gate)) for _ in range(5)]
     await until(lambda: gate.num_inside == 2)

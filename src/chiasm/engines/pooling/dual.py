@@ -63,28 +63,28 @@ class ImageTower:
         self._dtype = dtype
         self._pools = pools
         self.shape = shape
+        self._layers = [one for one in self._tower.modules() if isinstance(one, NativeLayers)]
 
     @property
     def native_bytes(self) -> int:
         """What weights take that are no tensors."""
-        return sum(one.num_bytes for one in self._native())
+        return sum(one.num_bytes for one in self._layers)
 
     def close(self) -> None:
         """Give back threads and memory of the C code. Harmless when repeated."""
-        for one in self._native():
+        for one in self._layers:
             one.close()
 
-    def rows(self, pictures: Sequence[Picture]) -> torch.Tensor:
-        """[pictures, rows, width], float32."""
+    def rows(self, pictures: Sequence[Picture], *, is_alone: bool = False) -> torch.Tensor:
+        """[pictures, rows, width], float32. `is_alone` leaves the C code one thread, to the same bits."""
+        for one in self._layers:
+            one.is_alone = is_alone
         pixels = [torch.from_numpy(one.prepared.pixel_values()) for one in pictures]
         out: Any = self._tower(pixel_values=torch.stack(pixels).to(self._dtype))
         rows: torch.Tensor = self._projection(
             (out.pooler_output[:, None] if self._pools else out.last_hidden_state).float()
         )
         return rows
-
-    def _native(self) -> list[NativeLayers]:
-        return [one for one in self._tower.modules() if isinstance(one, NativeLayers)]
 
 
 class FilledTexts(nn.Module):

@@ -40,11 +40,20 @@ class PoolingWork(WaitingRequest):
 class PoolingLoop:
     """Owns the runner's thread. Its methods are thread-safe; `on_end` is called on the thread, once per request."""
 
-    def __init__(self, runner: PoolingRunner, *, max_batch_tokens: int, max_delay_s: float, threads: int) -> None:
+    def __init__(
+        self,
+        runner: PoolingRunner,
+        *,
+        max_batch_tokens: int,
+        max_delay_s: float,
+        threads: int,
+        is_crowded: Callable[[], bool] = lambda: False,
+    ) -> None:
         self._runner = runner
         self._max_batch_tokens = max_batch_tokens
         self._max_delay_s = max_delay_s
         self._threads = threads
+        self._is_crowded = is_crowded
         self._open: list[PoolingWork] = []
         self._condition = threading.Condition()
         self._is_stopping = False
@@ -124,7 +133,8 @@ class PoolingLoop:
         for work in works:
             work.started_s = work.started_s or started_s
         try:
-            rows = self._runner.run([work.inputs[number] for work, number in chosen])
+            inputs = [work.inputs[number] for work, number in chosen]
+            rows = self._runner.run(inputs, is_crowded=self._is_crowded())
         except Exception:
             logger.exception("A pooling batch has failed")
             self._fail(works, EngineStepError("The batch with this request failed", hint="Send the request again"))

@@ -34,7 +34,10 @@ def vision_problem(vision: Any, dtype: torch.dtype) -> str | None:
 
 
 class NativeLayers(nn.Module):
-    """Stands where a tower has its `encoder`. Not thread-safe; its threads end with it, or by `close`."""
+    """Stands where a tower has its `encoder`. Not thread-safe; its threads end with it, or by `close`.
+
+    `is_alone` lets the caller's thread compute by itself from now on.
+    """
 
     def __init__(
         self,
@@ -81,6 +84,7 @@ class NativeLayers(nn.Module):
         self.num_bytes = sum(one.numel() * one.itemsize for one in layers.parameters())
         self._quarter = head_dim // 4
         self._only_first = only_first
+        self.is_alone = False
         for number, layer in enumerate(layers):
             self._set_layer(number, layer)
 
@@ -109,6 +113,7 @@ class NativeLayers(nn.Module):
             0.0,
             address(kept),
             0 if kept is None else count,
+            self.is_alone,
         )
         return BaseModelOutput(last_hidden_state=out)  # type: ignore[arg-type]  # a name for tensors in transformers
 

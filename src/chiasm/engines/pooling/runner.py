@@ -94,16 +94,19 @@ class PoolingRunner:
             self._loaded.images.close()
 
     @torch.inference_mode()
-    def run(self, inputs: Sequence[PoolingInput]) -> list[Array]:
+    def run(self, inputs: Sequence[PoolingInput], *, is_crowded: bool = False) -> list[Array]:
         """Compute inputs together; raw rows in order, float32: [width] or [tokens, width], of pictures [rows, width].
 
         They are laid end to end by length; no result depends on the company beyond rounding of matrix products.
+        `is_crowded` says that others compute on the cores: pictures then take the caller's thread alone where C code
+        encodes them, as threads that wait for each other would take turns with them.
         """
         found: list[Array] = [np.empty(0, np.float32)] * len(inputs)
         pictures = {index: one.content for index, one in enumerate(inputs) if isinstance(one.content, Picture)}
         if pictures:
             assert self._loaded.images is not None, "the worker has looked"
-            for index, rows in zip(pictures, self._loaded.images.rows(list(pictures.values())), strict=True):
+            encoded = self._loaded.images.rows(list(pictures.values()), is_alone=is_crowded)
+            for index, rows in zip(pictures, encoded, strict=True):
                 found[index] = _array(rows)
         texts = {index: one.content for index, one in enumerate(inputs) if isinstance(one.content, Tokens)}
         if texts:

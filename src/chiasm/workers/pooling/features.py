@@ -2,13 +2,12 @@
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from chiasm.cache.label import CacheLabel, Deletions
 from chiasm.connectors.base import ExpectedEmbedding, checksum, embedding_key
@@ -23,10 +22,7 @@ from chiasm.observability.receipt import StageClock
 from chiasm.protocol.deletion import Deletion
 from chiasm.protocol.media import EmbeddingHandle, EmbeddingMetadata, MediaItem
 from chiasm.workers.flights import SingleFlight
-
-Array = NDArray[np.float32]
-Encode = Callable[[Picture, StageClock, int], Awaitable[Array]]
-"""Computes one picture's rows [rows, width]; the number is its own among the request's pictures, for spans."""
+from chiasm.workers.pooling.company import Company, Encode
 
 
 @dataclass(frozen=True)
@@ -154,9 +150,11 @@ class PictureFeatures:
     async def _all(
         self, missing: Mapping[str, _Wanted], clock: StageClock, cache_salt: str, *, is_tolerant: bool
     ) -> dict[str, Feature | MediaError]:
+        company = Company(self._encode, self._decoder.is_crowding)
+
         async def one(wanted: _Wanted) -> Feature | MediaError:
             try:
-                return await self._shared(wanted, clock, cache_salt)
+                return await self._shared(wanted, company, clock, cache_salt)
             except MediaError as error:
                 if not is_tolerant:
                     raise
@@ -169,24 +167,35 @@ class PictureFeatures:
             raise failures.exceptions[0] from None
         return {identity: task.result() for identity, task in tasks.items()}
 
-    async def _shared(self, wanted: _Wanted, clock: StageClock, cache_salt: str) -> Feature:
+    async def _shared(self, wanted: _Wanted, company: Company, clock: StageClock, cache_salt: str) -> Feature:
         """Wait for the encoding that is under way, or start it."""
         number, item = wanted
         label = CacheLabel(cache_salt, frozenset({item.identity}))
         flight = _Flight(self._key(item, cache_salt), label)
         joined_s, is_first = clock.now_s(), flight not in self._flights
         with naming_item(number):
-            async with self._flights.join(flight, partial(self._made, number, item, clock, cache_salt)) as handle:
+            made = partial(self._made, wanted, company, clock, cache_salt)
+            async with self._flights.join(flight, made) as handle:
                 if not is_first:
                     clock.add("encode_queue", joined_s, clock.now_s(), number)
                 if self._deletions.cover(label, clock.start):
                     self._cache.remove(handle.key)
                 return self._loaded(handle, item)
 
-    async def _made(self, number: int, item: MediaItem, clock: StageClock, cache_salt: str) -> EmbeddingHandle:
-        prepared = await self._decoder.prepare(item, self._preparer, clock, number)
-        picture = Picture(item.identity, prepared.plan.num_embeddings, prepared)
-        rows = await self._encode(picture, clock, number)
+    async def _made(self, wanted: _Wanted, company: Company, clock: StageClock, cache_salt: str) -> EmbeddingHandle:
+        number, item = wanted
+        decoded_s = 0.0
+
+        async def decoded() -> Picture:
+            nonlocal decoded_s
+            prepared = await self._decoder.prepare(item, self._preparer, clock, number)
+            decoded_s = clock.now_s()
+            return Picture(item.identity, prepared.plan.num_embeddings, prepared)
+
+        work, place = await company.encoded(decoded)
+        clock.add("encode_queue", decoded_s, work.started_s - clock.start, number)
+        clock.add("encode", work.started_s - clock.start, work.ended_s - clock.start, number)
+        rows = work.finished_rows()[place]
         self.num_encoded += 1
         data = np.ascontiguousarray(rows).tobytes()
         expected = self._expected(item.identity)

@@ -87,11 +87,13 @@ class LocalPoolingWorker:
             step_token_id=tokenizer.token_id(settings.step_token) if model.pooling == "step" else None,
             answers=answer_ids(tokenizer, settings) if template else None,
         )
+        decoder = PictureDecoder(media) if preparer else None
         loop = PoolingLoop(
             runner,
             max_batch_tokens=settings.max_batch_tokens,
             max_delay_s=settings.max_delay_s,
             threads=threads,
+            is_crowded=decoder.is_crowding if decoder else (lambda: False),
         )
         info = WorkerInfo(
             model=name,
@@ -108,12 +110,12 @@ class LocalPoolingWorker:
         similarity = None if runner.similarity is None else Similarity(*runner.similarity)
         reader = Reader(model, tokenizer, similarity)
         worker = cls(reader, loop, info, pooling_info(model, runner.width), settings.max_waiting_tokens)
-        if preparer is not None:
-            worker.see(preparer, runner.feature_shape, engine, media)
+        if preparer is not None and decoder is not None:
+            worker.see(preparer, decoder, runner.feature_shape, engine)
         return worker
 
     def see(
-        self, preparer: ImagePreparer, shape: tuple[int, int], engine: EngineSettings, media: MediaSettings
+        self, preparer: ImagePreparer, decoder: PictureDecoder, shape: tuple[int, int], engine: EngineSettings
     ) -> None:
         """Take pictures from now on. `shape` is that of one picture's features."""
         cache = LocalConnector(
@@ -122,7 +124,7 @@ class LocalPoolingWorker:
             ttl_s=engine.embedding_ttl_s,
         )
         revisions = Revisions(self._info.model_revision, preparer.revision, shape)
-        self._features = PictureFeatures(preparer, PictureDecoder(media), cache, revisions, self._encoded)
+        self._features = PictureFeatures(preparer, decoder, cache, revisions, self._encoded)
 
     @property
     def info(self) -> WorkerInfo:
@@ -227,12 +229,8 @@ class LocalPoolingWorker:
         is_tolerant = request.params.reports_failures
         return await self._features.find(items, clock, request.cache_salt, is_tolerant=is_tolerant)
 
-    async def _encoded(self, picture: Picture, clock: StageClock, number: int) -> Array:
-        work = await self._run([PoolingInput(picture)])
-        clock.add("encode_queue", work.arrived_s - clock.start, work.started_s - clock.start, number)
-        clock.add("encode", work.started_s - clock.start, work.ended_s - clock.start, number)
-        [rows] = work.finished_rows()
-        return rows
+    async def _encoded(self, pictures: Sequence[Picture]) -> PoolingWork:
+        return await self._run([PoolingInput(one) for one in pictures])
 
     async def _computed(self, inputs: Sequence[PoolingInput], clock: StageClock) -> list[Array]:
         if not inputs:  # only of pictures whose features were known

@@ -48,6 +48,7 @@ typedef struct {
     long num_positions;
     const int64_t *kept; /* [num_kept], ascending: rows wanted after the last layer, which computes no others; NULL: all */
     long num_kept;       /* only without mergers, windows and an order */
+    bool is_alone;       /* on the caller's thread, however much there is to do */
     float *out; /* [1 + num_levels, rows / merge^2, out_hidden], or without mergers [rows or num_kept, hidden]; in
                    computing order */
 } tower_step;

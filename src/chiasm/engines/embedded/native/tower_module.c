@@ -134,16 +134,17 @@ static tower_outcome run(tower *t, const tower_step *s, PyObject *callable, cons
 
 static PyObject *py_encode(PyObject *self, PyObject *args) {
     PyObject *pause = Py_None;
-    int is_embedded = 0;
+    int is_embedded = 0, is_alone = 0;
     double piece_products = 0;
     address patches, grids, order, windows, cosine, sine, out, asked = 0, kept = 0;
     tower_step s = {0};
     if (!PyArg_ParseTuple(
-            args, "lKKlKKlKKlK|OpKdKl", &s.rows, &patches, &grids, &s.num_grids, &order, &windows, &s.num_windows, &cosine, &sine,
-            &s.num_positions, &out, &pause, &is_embedded, &asked, &piece_products, &kept, &s.num_kept))
+            args, "lKKlKKlKKlK|OpKdKlp", &s.rows, &patches, &grids, &s.num_grids, &order, &windows, &s.num_windows, &cosine, &sine,
+            &s.num_positions, &out, &pause, &is_embedded, &asked, &piece_products, &kept, &s.num_kept, &is_alone))
         return NULL;
     s.patches = pointer(patches);
     s.is_embedded = is_embedded;
+    s.is_alone = is_alone;
     s.grids = pointer(grids);
     s.order = pointer(order);
     s.windows = pointer(windows);
@@ -172,7 +173,7 @@ static PyMethodDef methods[] = {
      "set_merger(number, after, is_norm_of_merged, norm, its bias, up, down, biases of these two)"},
     {"encode", py_encode, METH_VARARGS,
      "encode(rows, patches, grids, num_grids, order, windows, num_windows, cos, sin, num_positions, out, "
-     "pause=None, is_embedded=False, asked=0, piece_products=0, kept=0, num_kept=0)"},
+     "pause=None, is_embedded=False, asked=0, piece_products=0, kept=0, num_kept=0, is_alone=False)"},
     {"close", owner_close, METH_NOARGS, "Join the threads and give back the memory."},
     {NULL, NULL, 0, NULL},
 };

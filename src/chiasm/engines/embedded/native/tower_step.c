@@ -181,7 +181,7 @@ tower_outcome tower_run(tower *t, const tower_step *s, const tower_pause *pause)
     j.scratch = t->scratch.data;
     const stage *stages = t->stages.data;
     position at = {stages, stages + tower_fill_stages(&j, t->stages.data), 0};
-    const bool is_alone = products(t, s) < shape->alone_products;
+    const bool is_alone = s->is_alone || products(t, s) < shape->alone_products;
     const long threads = is_alone ? 1 : team_threads(t->team);
     const double most = pause ? pause->piece_products * threads : INFINITY;
     while (at.stage < at.end) {
