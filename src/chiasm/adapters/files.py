@@ -12,6 +12,7 @@ from chiasm.adapters.sizes import BaseModel
 from chiasm.adapters.tensors import Stored, read_header
 from chiasm.errors import AdapterError
 from chiasm.settings import AdapterSettings
+from chiasm.settings.paths import written_path
 
 CONFIG_NAME = "adapter_config.json"
 WEIGHTS_NAME = "adapter_model.safetensors"
@@ -61,7 +62,7 @@ def allowed_folder(directory: str, settings: AdapterSettings) -> tuple[Path, Pat
         if "\0" in directory or not path.is_absolute():
             raise AdapterError("An adapter's folder is named by an absolute path")
         folder = path.resolve()
-        roots = [Path(root).expanduser().resolve() for root in _roots(settings)]
+        roots = [written_path(root, "adapters.roots").resolve() for root in _roots(settings)]
     except (OSError, RuntimeError):  # a loop of links, or no such user
         raise AdapterError(_OUTSIDE) from None
     root = next((root for root in roots if folder.is_relative_to(root)), None)
@@ -77,7 +78,7 @@ def preloaded(settings: AdapterSettings) -> list[tuple[str, str]]:
         entry for entry, (name, _, folder) in zip(settings.preload, pairs, strict=True) if not (name and folder)
     ]:
         raise AdapterError(f"'{wrong[0]}' is not NAME=DIR", hint="Write --adapter my-adapter=/path/to/its/folder")
-    return [(name, str(Path(folder).expanduser().absolute())) for name, _, folder in pairs]
+    return [(name, str(written_path(folder, "adapters.preload").absolute())) for name, _, folder in pairs]
 
 
 def check_preloaded(settings: AdapterSettings) -> None:

@@ -9,6 +9,7 @@ import typer
 from chiasm.cli.commands import Commands
 from chiasm.cli.options import AdminKey, Json, Server
 from chiasm.cli.printing import print_json
+from chiasm.settings.paths import written_path
 
 adapters = Commands(
     help="""List, load and unload LoRA adapters of a running server.
@@ -70,7 +71,7 @@ def load(
 
       chiasm adapters load support /srv/adapters/support-v3 --server http://127.0.0.1:8000
     """
-    body = {"name": name, "path": str(directory.expanduser().absolute())}
+    body = {"name": name, "path": str(written_path(directory, "DIR").absolute())}
     view = _ask("POST", _PATH, server, api_key, body)
     if json:
         print_json(view)

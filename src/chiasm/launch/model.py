@@ -9,6 +9,7 @@ from chiasm.errors import EngineStartError
 from chiasm.media.prepare.base import ImagePreparer
 from chiasm.media.prepare.registry import preparer_for
 from chiasm.settings import EngineSettings
+from chiasm.settings.paths import written_path
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -21,8 +22,11 @@ def model_directory(setting: str) -> Path:
 
     Raises:
         EngineStartError: It is not a model directory.
+        InvalidSettingError: It lies in the home of nobody known.
     """
-    directory = Path(setting).expanduser() if setting else Path(str(files("chiasm") / "models" / PACKAGED_MODEL))
+    directory = (
+        written_path(setting, "engine.model") if setting else Path(str(files("chiasm") / "models" / PACKAGED_MODEL))
+    )
     if not (directory / "config.json").is_file():
         raise EngineStartError(
             f"{directory} is not a model directory: it has no config.json",
@@ -32,8 +36,10 @@ def model_directory(setting: str) -> Path:
 
 
 def served_name(engine: EngineSettings) -> str:
-    """Model name in the API."""
-    return engine.served_name or (Path(engine.model).expanduser().resolve().name if engine.model else PACKAGED_MODEL)
+    """Model name in the API. Raises `InvalidSettingError` for a model in the home of nobody known."""
+    if engine.served_name or not engine.model:
+        return engine.served_name or PACKAGED_MODEL
+    return written_path(engine.model, "engine.model").resolve().name
 
 
 def preparer_of(directory: Path) -> ImagePreparer | None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from chiasm.errors import TransferError
 from chiasm.protocol.media import InlineSource, SpoolSource
 from chiasm.settings import MediaSettings
+from chiasm.settings.paths import written_path
 
 _MEMORY = Path("/dev/shm")  # noqa: S108 - what is made below it belongs to one user and is checked
 _NAME = re.compile(r"[0-9a-z-]{1,128}")
@@ -17,7 +18,7 @@ _NAME = re.compile(r"[0-9a-z-]{1,128}")
 def spool_folder(settings: MediaSettings) -> Path:
     """The spool folder of these settings: the one they name, or that of this user in memory."""
     if settings.spool_directory:
-        return Path(settings.spool_directory).expanduser()
+        return written_path(settings.spool_directory, "media.spool_directory")
     parent = _MEMORY if os.access(_MEMORY, os.W_OK | os.X_OK) else Path(tempfile.gettempdir())
     return parent / f"chiasm-spool-{os.geteuid()}"
 

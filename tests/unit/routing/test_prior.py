@@ -79,7 +79,7 @@ def test_a_folder_is_no_file_of_costs(tmp_path):
 
 @pytest.mark.parametrize("name", ["~nobody-of-that-name/costs.json", "costs\0.json"])
 def test_names_that_no_file_can_have_are_refused_like_files_that_are_not_there(name):
-    with pytest.raises(InvalidSettingError, match=r"routing\.costs: .*cannot be read: "):
+    with pytest.raises(InvalidSettingError, match=r"routing\.costs: .*(nobody knows where|NUL)"):
         read_prior(name)
 
 

@@ -10,6 +10,7 @@ from os import getuid
 from pathlib import Path
 
 from chiasm.errors import InvalidSettingError
+from chiasm.settings.paths import written_path
 
 SUFFIX = ".sock"
 
@@ -32,7 +33,7 @@ def watched_folder(path: str) -> Path:
     Raises:
         InvalidSettingError: It is no folder, somebody else's, or others may write to it.
     """
-    folder = Path(path).expanduser()
+    folder = written_path(path, "routing.directory")
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         status = folder.stat()

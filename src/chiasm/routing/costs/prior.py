@@ -1,6 +1,5 @@
 """What a fleet starts from before it has learned anything: made-up costs, or those of a file of `chiasm profile`."""
 
-from pathlib import Path
 from typing import Annotated
 
 import msgspec
@@ -16,6 +15,7 @@ from chiasm.routing.costs.model import (
     TYPICAL_TOKENS,
     StageCosts,
 )
+from chiasm.settings.paths import written_path
 
 _MAX_BYTES = 16 << 20
 _Amount = Annotated[float, Meta(ge=0, le=1e6)]
@@ -51,11 +51,10 @@ def read_prior(path: str) -> StageCosts:
         InvalidSettingError: The file cannot be read, or does not say what prompts and steps cost.
     """
     try:
-        with Path(path).expanduser().open("rb") as opened:
+        with written_path(path, "routing.costs").open("rb") as opened:
             content = opened.read(_MAX_BYTES + 1)
-    except (OSError, RuntimeError, ValueError) as error:  # not only of the file: no such user, a NUL in its name
-        reason = error.strerror if isinstance(error, OSError) else error
-        raise InvalidSettingError(f"routing.costs: {path} cannot be read: {reason}") from error
+    except OSError as error:
+        raise InvalidSettingError(f"routing.costs: {path} cannot be read: {error.strerror}") from error
     try:
         if len(content) > _MAX_BYTES:
             raise InvalidSettingError(f"routing.costs: {path} has more than {_MAX_BYTES >> 20} MiB", hint=_HINT)
