@@ -147,11 +147,18 @@ def _routes(gateway: Gateway, policy: ServerPolicy) -> list[Route]:
     ]
 
 
-async def _http_fault(_request: Request, error: Exception) -> Response:
+async def _http_fault(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     message = {404: "No such path", 405: "This path takes another method"}.get(error.status_code, error.detail)
     headers = dict(error.headers) if error.headers else None
-    return json_response(fault_body(error.status_code, message, "GET /openapi.json"), error.status_code, headers)
+    return json_response(fault_body(error.status_code, message, _hint(request)), error.status_code, headers)
+
+
+def _hint(request: Request) -> str:
+    """Where to look further. Nobody gets this far without a key where keys are asked for."""
+    if isinstance(request.app, _Application) and request.url.path.startswith(ADMIN_PREFIX):
+        return "The server has no operators: set gateway.admin_keys, or keys with the scope admin in gateway.keys_file"
+    return "GET /openapi.json"
 
 
 async def _error(_request: Request, error: Exception) -> Response:

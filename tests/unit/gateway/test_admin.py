@@ -82,7 +82,9 @@ async def test_only_admin_keys_open_it_and_they_open_nothing_else(path, method):
 async def test_without_admin_keys_there_is_no_such_path(path, method, keys):
     worker = ForgetfulWorker()
     closed = app(worker, api_keys=keys, admin_keys=())
-    assert (await call(closed, path, method=method, headers=bearer(KEYS[0]))).status == 404
+    made = await call(closed, path, method=method, headers=bearer(KEYS[0]))
+    assert made.status == 404
+    assert "gateway.admin_keys" in made.error["hint"]
     assert (await call(closed, path, method=method)).status == (401 if keys else 404)
     assert not worker.deletions
 
@@ -95,7 +97,8 @@ async def test_a_key_is_not_both():
 @pytest.mark.parametrize("path", ["/admin/", "/admin/media", "/admin/media/", "/admin/tenants/", "/admin/x",
                                   f"/admin/media/{SHA}/", f"/admin/media/{SHA}/x"])  # fmt: skip
 async def test_other_paths_below_it_are_not_found(path):
-    assert (await admin(app(), path)).status == 404
+    made = await admin(app(), path)
+    assert (made.status, made.error["hint"]) == (404, "GET /openapi.json")
     assert (await admin(app(), path, key=KEYS[0])).status == 403
     assert (await admin(app(), path, key="wrong")).status == 401
 

@@ -119,6 +119,21 @@ def test_broken_bodies_are_refused(body, message):
 
 
 @pytest.mark.parametrize(
+    "text", [rb"\ud800", rb"\ud800 and more", rb"\udc00", rb"\ud800\u0041", rb"a\\\uDBff.", rb"\ud800\n"]
+)
+def test_half_a_character_is_called_so(text):
+    body = b'{"messages": [{"role": "user", "content": "' + text + b'"}]}'
+    with pytest.raises(InvalidRequestError, match="half of a character"):
+        decode_request(body, ChatCompletionRequest, CHAT_POLICY, NESTED_NAMES)
+
+
+@pytest.mark.parametrize("text", [rb"\ud83d\ude00", rb"\\ud800 ", rb"\ud83d", rb"\ud83d\u", rb"\ud83d\ude0", b"x"])
+def test_what_was_cut_off_is_not(text):
+    with pytest.raises(InvalidRequestError, match="truncated"):
+        decode_request(b'{"messages": [{"content": "' + text, ChatCompletionRequest, CHAT_POLICY, NESTED_NAMES)
+
+
+@pytest.mark.parametrize(
     ("fields", "param"),
     [
         ({"temperature": "hot"}, "/temperature"),

@@ -62,7 +62,7 @@ class AdapterRoutes:
         try:
             body = msgspec.json.decode(data, type=AdapterBody)
         except msgspec.DecodeError as error:
-            raise request_fault(error) from error
+            raise request_fault(error, body=data) from error
         await self._write_down(request, "load_adapter", {"adapter": body.name})
         loaded = await self._gateway.adapters.load(body.name, body.path)
         revision = loaded.info.ref.revision

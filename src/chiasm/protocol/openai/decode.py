@@ -24,7 +24,7 @@ def decode_request(body: bytes | bytearray, kind: type[Request], policy: FieldPo
     try:
         return _decode(body, kind, policy)
     except msgspec.DecodeError as error:
-        raise request_fault(error, known=[*kind.__struct_fields__, *nested], kind=kind) from error
+        raise request_fault(error, known=[*kind.__struct_fields__, *nested], kind=kind, body=body) from error
     except RecursionError as error:
         raise InvalidRequestError("The body is nested too deeply") from error
 

@@ -14,11 +14,20 @@ _LOCATED = re.compile(r"^(?P<what>.*?)(?: - at (?P<key>`key` in )?`\$(?P<path>.*
 _STEP = re.compile(r"\.([A-Za-z_0-9]+)|\[(\d+)\]")
 _UNKNOWN_FIELD = re.compile(r"^Object contains unknown field `(.*)`$", re.DOTALL)
 _BAD_CHOICE = re.compile(r"^Invalid (enum )?value ")
+_TRUNCATED = "Input data was truncated"
+_LONE_SURROGATE = re.compile(
+    rb"(?<!\\)(?:\\\\)*\\u[dD][89abAB][0-9a-fA-F]{2}(?:[^\\]|\\[^u]|\\u[^dD]|\\u[dD][^c-fC-F])", re.DOTALL
+)
 _MAX_NAME_CHARACTERS = 64
 
 
 def request_fault(
-    error: msgspec.DecodeError, *, known: Iterable[str] = (), rename: Mapping[str, str] | None = None, kind: Any = None
+    error: msgspec.DecodeError,
+    *,
+    known: Iterable[str] = (),
+    rename: Mapping[str, str] | None = None,
+    kind: Any = None,
+    body: bytes | bytearray = b"",
 ) -> InvalidRequestError:
     """Translate what msgspec found wrong.
 
@@ -27,8 +36,14 @@ def request_fault(
         known: Names among which the nearest to an unknown one is hinted.
         rename: Field of the checked type -> field of the request, for the pointer.
         kind: The checked type, to hint what is possible where a word is none of it; None: no hint.
+        body: What was decoded, where it is JSON: msgspec calls some of it truncated that is not.
     """
     if not isinstance(error, msgspec.ValidationError):
+        if "surrogate" in str(error) or (_TRUNCATED in str(error) and _LONE_SURROGATE.search(body)):
+            return InvalidRequestError(
+                "The body is not valid JSON: a \\u escape is half of a character, a surrogate without the other one",
+                hint="Send both halves, as \\ud83d\\ude00, or the character itself in UTF-8",
+            )
         return InvalidRequestError(f"The body is not valid JSON: {error}", hint="Send a JSON object, UTF-8 encoded")
     located = _LOCATED.match(str(error))
     assert located is not None

@@ -49,7 +49,7 @@ class CohereEmbedRequest(msgspec.Struct, kw_only=True, forbid_unknown_fields=Tru
     texts: Annotated[list[str], Meta(min_length=1)] | None = None
     images: Annotated[list[str], Meta(min_length=1)] | None = None
     model: str | None = None
-    input_type: str | None = None
+    input_type: Literal["search_document", "search_query", "classification", "clustering", "image"] | None = None
     embedding_types: Annotated[list[Literal["float", "base64"]], Meta(min_length=1)] | None = None
     output_dimension: _Dimensions | None = None
     max_tokens: Annotated[int, Meta(ge=1)] | None = None

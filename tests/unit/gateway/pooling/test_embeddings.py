@@ -127,8 +127,20 @@ async def test_cohere(app, worker):
         ({"texts": ["a", "long"], "truncate": "NONE"}, "/texts/1"),
         ({"texts": ["a"], "embedding_types": ["int8"]}, "/embedding_types/0"),
         ({"texts": ["a"], "images": ["data:,"]}, "/texts"),
+        ({"texts": ["a"], "input_type": "query"}, "/input_type"),
     ],
 )
 async def test_what_coheres_form_refuses(app, body, param):
     made = await call(app, "/v2/embed", body)
     assert (made.status, made.error["param"]) == (400, param)
+
+
+@pytest.mark.parametrize("kind", ["search_document", "search_query", "classification", "clustering", None])
+async def test_coheres_input_types_are_taken(app, kind):
+    assert (await call(app, "/v2/embed", {"texts": ["a"], "input_type": kind})).status == 200
+
+
+async def test_another_input_type_is_answered_with_coheres(app):
+    made = await call(app, "/v2/embed", {"texts": ["a"], "input_type": "query"})
+    assert made.error["code"] == "invalid_request"
+    assert "'search_query'" in made.error["hint"]
