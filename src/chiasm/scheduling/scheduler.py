@@ -176,6 +176,7 @@ class Scheduler:
             self._admit(on_admit)
         if not self._prefilling:
             self._at_budget.forget()
+            self._num_alone = 0  # such steps no longer follow each other
             return Step(self.slots.num_decoding)
         line = [sequence for sequence in self._prefilling if sequence.num_computable_tokens]
         chunks = self._chunks(self._at_budget.in_order(line), max_media_tokens)

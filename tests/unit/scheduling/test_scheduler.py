@@ -279,6 +279,28 @@ def test_pictures_get_their_part_of_every_third_step_of_texts_that_never_end():
     assert pictures.state is State.DECODING
 
 
+def test_steps_without_prompts_in_between_end_a_row_of_texts_steps():
+    s = scheduler(num_slots=40, max_step_tokens=64)
+
+    def text_beside_pictures(key):
+        """Whether the text has its step for itself; both end."""
+        sequences = [Sequence(key, 10), Sequence(key + 1, 10, has_media=True)]
+        for one in sequences:
+            s.add(one)
+        step = s.plan(nothing_cached, 30)
+        for one in sequences:
+            s.end(one)
+        return len(step.chunks) == 1
+
+    s.add(Sequence(0, 4))
+    s.complete(s.plan(nothing_cached, 30))
+    assert [text_beside_pictures(key) for key in (10, 20, 30)] == [True, True, False]
+    assert [text_beside_pictures(key) for key in (40, 50)] == [True, True]
+    step = s.plan(nothing_cached, 30)
+    assert (step.num_decoding, step.chunks) == (1, ())
+    assert text_beside_pictures(60)
+
+
 def test_texts_that_need_all_of_their_part_pass_pictures_over_for_so_many_steps_and_no_more():
     s = scheduler(num_slots=40, max_step_tokens=64)
     pictures = Sequence(0, 80, has_media=True)
