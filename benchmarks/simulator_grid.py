@@ -14,6 +14,7 @@ was not quiet is written, and ends with what was wrong and exit status 1.
 
 import argparse
 import json
+import math
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -172,13 +173,12 @@ def judged(cells: Sequence[Mapping[str, Any]], rules: Mapping[str, Any]) -> dict
         limit = rules["tolerances"][name]
         mean, within = _mean(values), _mean([value <= limit for value in values])
         kept = None if mean is None else mean <= limit
-        unsure = _mean([found[name] for one in low for found in one["noise"].values() if name in found])
         verdict[name] = {
             "mean_error": mean,
             "tolerance": limit,
             "kept": kept,
             "cells_within": within,
-            "standard_error": unsure,
+            **_beside_noise(low, name),
         }
     choices = [choice for one in cells for choice in one["best"].values()]
     decided = [one for one in choices if one["is_decided"]]
@@ -195,6 +195,23 @@ def judged(cells: Sequence[Mapping[str, Any]], rules: Mapping[str, Any]) -> dict
         "regret_kept": max(regret, default=0.0) <= wanted["regret_elsewhere"],
     }
     return verdict
+
+
+def _beside_noise(cells: Sequence[Mapping[str, Any]], name: str) -> dict[str, float | None]:
+    """How much of a figure's error the measurement's own explains; the verdict does not hang on it."""
+    both = [
+        (one["errors"][key][name], unsure[name])
+        for one in cells
+        for key, unsure in one["noise"].items()
+        if name in unsure and name in one["errors"][key]
+    ]
+    unsure = _mean([noise for _, noise in both])
+    squares = _mean([error**2 - noise**2 for error, noise in both])
+    return {
+        "standard_error": unsure,
+        "of_noise_alone": None if unsure is None else unsure * (2.0 / math.pi) ** 0.5,
+        "beyond_noise": None if squares is None else max(squares, 0.0) ** 0.5,
+    }
 
 
 def _mean(values: Sequence[float]) -> float | None:

@@ -128,6 +128,10 @@ class Calibration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         prefill: The prompts in one step; units are tokens.
         prefill_quadratic_s: Seconds for each squared token of a prompt.
         encode_quadratic_s: Seconds for each squared visual token of a picture.
+        after_prompt: What an engine does when a prompt's first token is on its way, before it goes on: keeping the
+            prompt for others that begin alike; units are tokens of the prompt.
+        stall_s: How long the generations of a worker stand still for each request that comes to it, besides its prompt:
+            one interpreter reads and plans requests and begins steps.
         sharing: What work takes of a host's cores, for fleets on one host; None: not measured.
         step: One decode step; units are running generations.
         context_s: Seconds of a decode step for each token of context, over all running generations.
@@ -160,6 +164,8 @@ class Calibration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     prefill_quadratic_s: Seconds = 0.0
     encode_quadratic_s: Seconds = 0.0
     visual_tokens: Cost | None = None
+    after_prompt: Cost = Cost()
+    stall_s: Seconds = 0.0
     step: Cost = Cost()
     context_s: Seconds = 0.0
     transfer: Cost = Cost()

@@ -67,11 +67,7 @@ class Engine:
             is_apart: It is an encoder's: no steps, and `encoder_factor` applies.
             kv_tokens: Tokens of context it holds; 0 is no limit.
         """
-        self._env = env
-        self._costs = calibration
-        self._device = device
-        self._busy = busy
-        self._cores = cores
+        self._env, self._costs, self._device, self._busy, self._cores = env, calibration, device, busy, cores
         self._work: Work | None = None  # the last that was begun
         self._is_apart = is_apart
         self._max_kv_tokens = kv_tokens or math.inf
@@ -88,6 +84,7 @@ class Engine:
         self._ends: list[tuple[int, int]] = []  # (step at which a generation ends, its key)
         self._num_steps = self._num_context_tokens = self._num_media = 0
         self._num_held_tokens = 0  # promised to generations that have begun
+        self._stall_s = 0.0  # for which generations are to stand still
         self._ring: Callable[[], object] | None = None  # while it sleeps: what wakes it
         self._withdrawn: list[Generation] = []
         self._owed: list[int] = []  # visual tokens of pictures that the next prompt's step encodes
@@ -112,6 +109,8 @@ class Engine:
     def submit(self, generation: Generation) -> None:
         """Queue a generation; its events tell how it goes."""
         self._outside.append(generation)
+        if self._ends:
+            self._stall_s += self._costs.stall_s
         self._awake()
 
     def supply(self, generation: Generation, num_missing_tokens: int) -> None:
@@ -169,6 +168,8 @@ class Engine:
         while True:
             if self._outside or self._withdrawn:
                 self._let_in()
+            if self._stall_s:
+                yield from self._stand_still()
             demand = self._scheduler.demand
             turn = self._turns.next(demand, has_pictures=bool(self._pictures))
             if turn is Turn.ENCODE:
@@ -182,6 +183,11 @@ class Engine:
                 wake = self._env.event()
                 self._ring = wake.succeed
                 yield wake
+
+    def _stand_still(self) -> Process:
+        """The process has something else to do; that takes cores where the request's own work is counted."""
+        seconds, self._stall_s = self._stall_s, 0.0
+        yield self._compute(seconds, cores=0.0).done
 
     def _step(self, demand: Demand, max_steps: float = math.inf) -> Steps:
         """One step, or several that only decode; returns how many: none where prompts wait for their first picture."""
@@ -277,6 +283,10 @@ class Engine:
         self._took(1, step.num_decoding)
         for generation in promoted:
             self._begin(generation)
+        kept_s = sum([self._costs.after_prompt.at(generation.num_prompt_tokens) for generation in promoted])
+        if kept_s:
+            with self._device.computing:
+                yield self._compute(kept_s, cores=1.0).done
 
     def _begin(self, generation: Generation) -> None:
         """A prompt is computed, and with it the first token."""

@@ -122,6 +122,25 @@ async def test_the_start_of_answers_beside_each_other_is_no_part_of_their_steps(
     assert (step.fixed_s, step.per_unit_s) == (pytest.approx(0.003, rel=1e-2), pytest.approx(0.0005, rel=1e-2))
 
 
+class KeepingServer(KnownServer):
+    """Keeps a prompt after its first token, 2 ms and 3 µs for each of its tokens."""
+
+    async def ask(self, text, *, num_output_tokens, picture=None):
+        answered = await super().ask(text, num_output_tokens=num_output_tokens, picture=picture)
+        after_s = (0.002 + 3e-6 * answered.receipt.num_prompt_tokens) * (num_output_tokens > 1)
+        return msgspec.structs.replace(answered, e2e_s=answered.e2e_s + after_s)
+
+
+@pytest.mark.parametrize(("server", "cost"), [(KnownServer, (0.0, 0.0)), (KeepingServer, (0.002, 3e-6))])
+async def test_what_comes_once_after_the_first_token_is_told_from_steps(server, cost):
+    runs = Runs(server(), 1, lambda *_: None)
+    await runs.run()
+    found = profile_of(runs, "test").calibration
+    assert found.after_prompt.fixed_s == pytest.approx(cost[0], abs=1e-4)
+    assert found.after_prompt.per_unit_s == pytest.approx(cost[1], abs=1e-7)
+    assert found.step.fixed_s == pytest.approx(0.003, rel=1e-2)
+
+
 class VaryingServer(KnownServer):
     """So many words are some tokens more or fewer, as texts have it; steps go at a pace of their own."""
 

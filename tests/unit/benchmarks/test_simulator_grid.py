@@ -1,4 +1,5 @@
 import json
+import math
 
 import msgspec
 import pytest
@@ -92,6 +93,15 @@ def noise_of(runs):
 def test_a_topology_that_did_not_keep_up_is_not_judged():
     run = msgspec.structs.replace(planned(CELLS[0], "agg", 0), verdict="unstable")
     assert grid.measured([run]) is None
+
+
+def test_noise_is_shown_beside_the_verdict_and_not_taken_off_it():
+    cell = {"load": 0.5, "best": {}, "errors": {"agg": {"mean_tpot": 0.13}}, "noise": {"agg": {"mean_tpot": 0.12}}}
+    found = grid.judged([cell], json.loads(grid.TOLERANCES.read_bytes()))["mean_tpot"]
+    assert not found["kept"]
+    assert found["mean_error"] == 0.13
+    assert found["of_noise_alone"] == pytest.approx(0.12 * (2 / math.pi) ** 0.5)
+    assert found["beyond_noise"] == pytest.approx(0.05)
 
 
 def test_where_there_is_nothing_to_judge_no_verdict_is_given():

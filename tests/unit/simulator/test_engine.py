@@ -290,6 +290,26 @@ def test_parts_of_a_prompt_together_cost_its_square():
     assert costs.prefill_s(250) == pytest.approx(0.250 + 1e-6 * 250**2)
 
 
+def test_after_a_prompts_first_token_the_engine_keeps_the_prompt():
+    bench = Bench(msgspec.structs.replace(COSTS, after_prompt=Cost(fixed_s=0.002, per_unit_s=1e-4)))
+    bench.generate("a", 0.0, 50, 3)
+    times = bench.run()
+    assert times["a.first"] == pytest.approx(0.010 + 0.050)
+    assert times["a.done"] == pytest.approx(0.060 + 0.002 + 0.005 + 2 * 0.005)
+
+
+def test_running_generations_stand_still_for_each_request_that_comes():
+    usual, stalled = (Bench(msgspec.structs.replace(COSTS, stall_s=stall_s)) for stall_s in (0.0, 0.007))
+    for bench in (usual, stalled):
+        bench.generate("a", 0.0, 10, 50)  # nobody runs when it comes
+        bench.generate("b", 0.1, 10, 1)
+        bench.generate("c", 0.15, 10, 1)
+    before, after = usual.run(), stalled.run()
+    assert after["a.first"] == before["a.first"]
+    assert after["b.first"] == pytest.approx(before["b.first"] + 0.007)
+    assert after["a.done"] == pytest.approx(before["a.done"] + 2 * 0.007)
+
+
 def test_pictures_of_a_batch_cost_the_square_of_each():
     costs = msgspec.structs.replace(COSTS, encode_quadratic_s=1e-6, max_encode_s=1.0)
     bench = Bench(costs, is_apart=True)

@@ -12,6 +12,7 @@ from chiasm.advisor.profile.fitting import Fit, Point, curved, fitted, fitted_st
 from chiasm.advisor.profile.interference import InterferenceRuns, Seen
 from chiasm.advisor.profile.processes import Processes
 from chiasm.advisor.profile.sharing import CoreUse, with_contention
+from chiasm.advisor.profile.stalls import StallRuns
 from chiasm.advisor.profile.steps import NUM_QUESTIONS, StepRuns
 from chiasm.bench.workload.pictures import picture
 from chiasm.bench.workload.text import words
@@ -70,6 +71,7 @@ class Runs:
         self._takes_long_texts = True
         self.takes_pictures = True
         self._interference = InterferenceRuns(asking, self._fresh)
+        self.stalls = StallRuns(asking, self._fresh)
         self._random = random.Random(token_hex(8))  # noqa: S311 - no cache may know these texts
         self.use = CoreUse(processes)
         self.points: dict[str, list[Point]] = {}
@@ -162,6 +164,7 @@ class Runs:
 
     async def _company(self) -> None:
         self._on_run("Interference", self._num_done, self._num_all)
+        await self.stalls.run()
         if self.takes_pictures:
             await self._interference.run()
         self._num_done += 1
@@ -197,6 +200,8 @@ def profile_of(runs: Runs, source: str, **limits: int) -> Profile:
             encode_quadratic_s=fits["encode"].quadratic_s if "encode" in fits else 0.0,
             visual_tokens=fitted(runs.visual_tokens).cost if runs.visual_tokens else None,
             context_s=context_s,
+            after_prompt=runs.steps.after_prompt(context_s),
+            stall_s=max(middle_mean(runs.stalls.seconds), 0.0) if runs.stalls.seconds else 0.0,
             interference=runs.beside.interference,
             encode_parts=runs.beside.encode_parts,
             prefill_ahead=True,
