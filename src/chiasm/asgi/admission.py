@@ -70,10 +70,17 @@ class Admission:
         """
         return _Slot(self, clock, seat, self._everybody if seat is None else seat.share)
 
-    async def acquire(self, share: Share) -> float:
-        """Wait for a slot; the block of `slot` does. Returns what `release` has to be told."""
+    def acquire_nowait(self, share: Share) -> float | None:
+        """Take a slot that is free, as `acquire` does; None where one has to wait."""
         if self.num_running < self.max_running and not self._queue:
             return self._start(share)
+        return None
+
+    async def acquire(self, share: Share) -> float:
+        """Wait for a slot; the block of `slot` does. Returns what `release` has to be told."""
+        estimated_s = self.acquire_nowait(share)
+        if estimated_s is not None:
+            return estimated_s
         waiter: asyncio.Future[float] = asyncio.get_running_loop().create_future()
         self._queue.push(share, waiter)
         try:
@@ -204,11 +211,16 @@ class _Slot:
         self._share = share
 
     async def __aenter__(self) -> None:
-        with self._clock.stage("queue"):
-            self._estimate_s = await self._admission.acquire(self._share)
+        clock = self._clock
+        asked_s = clock.now_s()
+        estimate_s = self._admission.acquire_nowait(self._share)
+        try:
+            self._estimate_s = await self._admission.acquire(self._share) if estimate_s is None else estimate_s
+        finally:
+            self._started_s = clock.now_s()
+            clock.add("queue", asked_s, self._started_s)
         if self._seat is not None:
             self._share.pending.pop(self._seat, None)
-        self._started_s = self._clock.now_s()
 
     async def __aexit__(self, *_: object) -> None:
         run_s = self._clock.now_s() - self._started_s

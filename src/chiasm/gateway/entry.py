@@ -1,7 +1,6 @@
 """The way in, the same for every endpoint: a seat to serve the request from, or an answer that says why not."""
 
 from collections.abc import Awaitable, Callable
-from contextlib import ExitStack
 
 from starlette.types import Scope, Send
 
@@ -15,17 +14,20 @@ async def let_in(
     gateway: Gateway, endpoint: str, request_id: str, scope: Scope, send: Send, serve: Callable[[Seat], Awaitable[None]]
 ) -> None:
     """Serve a request that is let in. `serve` answers it whatever happens; what it raises is passed on."""
-    with ExitStack() as stack:
-        refusal: ChiasmError
+    refusal: ChiasmError
+    try:
+        await gateway.cover(scope)
+        seat = gateway.open(scope)
+        gateway.admission.enter(seat)
+    except (OverloadedError, ShuttingDownError) as error:
+        refusal = error
+    except Exception:  # noqa: BLE001 - the border: no fault may end a request without an answer
+        LOGGER.exception("request=%s failed before it was let in", request_id)
+        refusal = ChiasmError("Internal error", hint="The server's log has the details under the request's id")
+    else:
         try:
-            await gateway.cover(scope)
-            seat = stack.enter_context(gateway.open(scope))
-        except (OverloadedError, ShuttingDownError) as error:
-            refusal = error
-        except Exception:  # noqa: BLE001 - the border: no fault may end a request without an answer
-            LOGGER.exception("request=%s failed before it was let in", request_id)
-            refusal = ChiasmError("Internal error", hint="The server's log has the details under the request's id")
-        else:
             await serve(seat)
-            return
-        await gateway.refusals.answer(endpoint, scope["tenant"], refusal, request_id, send)
+        finally:
+            gateway.admission.leave(seat)
+        return
+    await gateway.refusals.answer(endpoint, scope["tenant"], refusal, request_id, send)

@@ -24,7 +24,11 @@ class Tracing:
 
     def begin(self, headers: Iterable[tuple[bytes, bytes]]) -> None:
         """A request has come, with these headers."""
-        header = next((value for name, value in headers if name == TRACEPARENT), b"")
+        header = b""
+        for name, value in headers:
+            if name == TRACEPARENT:
+                header = value
+                break
         if self.exporter is None:
             outgoing.set(header if header and parse(header) else b"")
             return

@@ -112,17 +112,19 @@ class GatewayMetrics:
                 self._stage_s.observe(seconds, stage)
         if receipt.outcome == "finished":
             self._e2e_s.observe(receipt.e2e_s, endpoint)
-        for counter, count in (
-            (self._items, receipt.num_items),
-            (self._prompt_items, receipt.num_items if receipt.num_prompt_tokens else 0),
-            (self._prompt_tokens, receipt.num_prompt_tokens),
-            (self._visual_tokens, receipt.num_visual_tokens),
-            (self._cached_tokens, receipt.num_cached_tokens),
-            (self._cached_embeddings, receipt.num_cached_embeddings),
-            (self._output_tokens, receipt.num_output_tokens),
-        ):
-            if count:
-                counter.add(count)
+        if receipt.num_prompt_tokens:
+            self._prompt_tokens.add(receipt.num_prompt_tokens)
+            self._cached_tokens.add(receipt.num_cached_tokens)
+        if receipt.num_output_tokens:
+            self._output_tokens.add(receipt.num_output_tokens)
+        if receipt.num_items:
+            self._count_media(receipt)
+
+    def _count_media(self, receipt: Receipt) -> None:
+        self._items.add(receipt.num_items)
+        self._prompt_items.add(receipt.num_items if receipt.num_prompt_tokens else 0)
+        self._visual_tokens.add(receipt.num_visual_tokens)
+        self._cached_embeddings.add(receipt.num_cached_embeddings)
 
     def traced(self, outcome: str, count: int) -> None:
         """Count what became of requests' traces."""

@@ -149,9 +149,14 @@ def attribute(spans: Iterable[Span], until_s: float) -> dict[str, float]:
     """Seconds of [0, until_s] charged to each stage, every instant once; the furthest active stage gets it."""
     clipped: list[_Clipped] = []
     for span in spans:
-        start_s, end_s = max(span.start_s, 0.0), min(span.end_s, until_s)
-        if end_s > start_s and span.stage in _ORDER:
-            clipped.append((start_s, end_s, _ORDER[span.stage]))
+        start_s, end_s = span.start_s, span.end_s
+        if start_s < 0.0:
+            start_s = 0.0
+        if end_s > until_s:
+            end_s = until_s
+        position = _ORDER.get(span.stage)
+        if end_s > start_s and position is not None:
+            clipped.append((start_s, end_s, position))
     clipped.sort()
     charged: dict[int, float] = {}
     for start_s, end_s, position in clipped if _are_apart(clipped) else _split(clipped):

@@ -93,9 +93,10 @@ class Tenants:
         meter.admit(self._clock())
         return meter
 
-    def use(self, tenant: str, **amounts: int) -> None:
+    def use(self, tenant: str, *, tokens: int = 0, visual_tokens: int = 0, media_bytes: int = 0) -> None:
         """Count what a request has used; see `Meter.use`."""
-        self.meter(tenant).use(self._clock(), **amounts)
+        meter = self._meters.get(tenant) or self.meter(tenant)
+        meter.use(self._clock(), tokens=tokens, visual_tokens=visual_tokens, media_bytes=media_bytes)
 
     def names(self) -> tuple[str, ...]:
         """Of keys in settings in their order, then of the file's tenants."""

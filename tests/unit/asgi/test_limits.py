@@ -147,3 +147,44 @@ async def test_too_large_bodies_are_refused_at_once(headers, messages):
 async def test_leaving_while_the_body_is_read():
     with pytest.raises(RequestCancelledError):
         await read_body(receiver(piece(b"ab", True), GONE), [], 3)
+
+
+async def test_a_request_that_ends_as_it_is_interrupted_ends_well_and_nothing_later_is_cancelled():
+    async with RequestLimits(60) as limits:
+        limits.interrupt(ShuttingDownError("stop"))  # by itself: it waits for nothing any more
+    await asyncio.sleep(0)
+    await asyncio.sleep(0.001)
+    limits.interrupt(ShuttingDownError("late"))
+    limits.shorten(0.001)
+    await asyncio.sleep(0.005)
+    task = asyncio.current_task()
+    assert task is not None
+    assert task.cancelling() == 0
+
+
+async def test_a_cancellation_from_outside_is_not_taken_for_the_deadline():
+    limits, ended = RequestLimits(0.05), []
+
+    async def serve():
+        try:
+            await within(limits)
+        except BaseException as error:
+            ended.append(type(error))
+            raise
+
+    task = asyncio.create_task(serve())
+    await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert ended == [asyncio.CancelledError]
+
+
+async def test_the_deadline_and_a_cancellation_at_once_are_a_cancellation():
+    limits = RequestLimits(60)
+    task = asyncio.create_task(within(limits))
+    await asyncio.sleep(0)
+    limits.expire()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task

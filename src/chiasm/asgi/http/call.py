@@ -32,6 +32,7 @@ class Call:
         self.scope = scope
         self.keeps_alive = keeps_alive and scope["http_version"] == "1.1"
         self.has_ended = False
+        self.task: asyncio.Task[None] | None = None  # that runs it
         self._connection = connection
         self._num_bytes = -1  # of the body; unknown
         self._expects_continue = False
@@ -54,14 +55,23 @@ class Call:
         self._is_chunked = False
         self._num_left = -1  # bytes of the response that were announced and have not come
 
-    async def run(self, app: ASGIApp) -> None:
-        """Serve the request and make sure that it gets an answer, or its connection an end."""
+    async def run(self, app: ASGIApp, tasks: "set[asyncio.Task[None]]") -> None:
+        """Serve the request and make sure that it gets an answer, or its connection an end.
+
+        Takes its own task out of the server's `tasks` then: a callback of the task's would be a turn of the loop more.
+        """
         try:
-            await app(self.scope, self.receive, self.send)
-        except Exception:
-            logger.exception("An application failed")
-        if self.has_ended or self._is_disconnected:
-            return
+            try:
+                await app(self.scope, self.receive, self.send)
+            except Exception:
+                logger.exception("An application failed")
+            if not (self.has_ended or self._is_disconnected):
+                await self._end_unanswered()
+        finally:
+            if self.task is not None:
+                tasks.discard(self.task)
+
+    async def _end_unanswered(self) -> None:
         self.keeps_alive = False
         if not self._is_started:
             await self.send({"type": "http.response.start", "status": 500, "headers": [(b"content-length", b"0")]})
@@ -191,12 +201,24 @@ class Call:
         was_not_told = self._expects_continue and not self._is_complete  # whether the body comes nobody knows
         if was_not_told or self.num_missing > MAX_DISCARDED_BYTES:
             self.keeps_alive = False
-        named = dict(headers)
-        self._num_left, self._is_chunked = int(named.get(b"content-length", -1)), False
-        if named.get(b"connection", b"").lower() == b"close":
-            self.keeps_alive = False
-        lines = [b"%b: %b\r\n" % (name, value) for name, value in (*self._connection.default_headers(), *headers)]
-        lines.insert(0, _status_line(status))
+        self._num_left, self._is_chunked = -1, False
+        lines = []
+        for name, value in headers:
+            lines.append(header_line(name, value))
+            if name == b"content-length":
+                self._num_left = int(value)
+            elif name == b"connection" and value.lower() == b"close":
+                self.keeps_alive = False
+        self._frame(status, lines)
+        if not self.keeps_alive:
+            lines.append(b"connection: close\r\n")
+        head = b"".join(lines)
+        if head.count(b"\n") != len(lines) or head.count(b"\r") != len(lines):
+            raise ValueError("A header has a line break")
+        return b"%b%b%b\r\n" % (_status_line(status), self._connection.default_headers(), head)
+
+    def _frame(self, status: int, lines: list[bytes]) -> None:
+        """Decide how the end of the body is told."""
         has_body = self.scope["method"] != "HEAD" and status not in _NO_BODY
         if not has_body:
             self._num_left = 0
@@ -206,12 +228,6 @@ class Call:
                 lines.append(b"transfer-encoding: chunked\r\n")
             else:
                 self.keeps_alive = False  # the end of the connection is the end of the body
-        if not self.keeps_alive:
-            lines.append(b"connection: close\r\n")
-        head = b"".join(lines)
-        if head.count(b"\n") != len(lines) or head.count(b"\r") != len(lines):
-            raise ValueError("A header has a line break")
-        return head + b"\r\n"
 
     def _write(self, head: bytes, body: bytes, *, is_last: bool) -> None:
         if self._is_chunked:
@@ -240,6 +256,11 @@ class Call:
         self.scope["extensions"] = {}  # it leads back here; without the circle nothing waits for a garbage collection
         self._wake()
         self._connection.ended(self)
+
+
+def header_line(name: bytes, value: bytes) -> bytes:
+    """A header as it is sent."""
+    return b"%b: %b\r\n" % (name, value)
 
 
 @lru_cache(maxsize=64)

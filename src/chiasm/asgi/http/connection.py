@@ -2,18 +2,20 @@
 
 import asyncio
 from collections import deque
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 import httptools
 
-from chiasm.asgi.http.call import MAX_DISCARDED_BYTES, Call
+from chiasm.asgi.http.call import MAX_DISCARDED_BYTES, Call, header_line
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
 MAX_HEAD_BYTES = 512 * 2**10
 _BUFFER_BYTES = 64 * 2**10
+_MAX_KEPT_TARGET_BYTES = 256
 _BAD_REQUEST = b"HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
 _HEAD_TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
 
@@ -34,6 +36,7 @@ class Connection(asyncio.BufferedProtocol):
         self._keep_alive_s: float = config.timeout_keep_alive
         self.loop = asyncio.get_running_loop()
         self._parser = httptools.HttpRequestParser(self)
+        self._default_headers: tuple[list[tuple[bytes, bytes]], bytes] = ([], b"")
         self._scratch = bytearray(_BUFFER_BYTES)
         self._view = memoryview(self._scratch)
         self._active: Call | None = None  # is being answered
@@ -179,10 +182,14 @@ class Connection(asyncio.BufferedProtocol):
         assert call is self._incoming
         self._num_direct_bytes = num_bytes
 
-    def default_headers(self) -> list[tuple[bytes, bytes]]:
-        """Headers of every response."""
-        headers: list[tuple[bytes, bytes]] = self._server.default_headers
-        return headers
+    def default_headers(self) -> bytes:
+        """Headers of every response, as lines. The server replaces its list whenever something in it changes."""
+        headers, lines = self._default_headers
+        if headers is not self._server.default_headers:
+            headers = self._server.default_headers
+            lines = b"".join([header_line(name, value) for name, value in headers])
+            self._default_headers = headers, lines
+        return lines
 
     async def until_writable(self) -> None:
         """Wait while the client reads more slowly than we write."""
@@ -226,9 +233,9 @@ class Connection(asyncio.BufferedProtocol):
 
     def _start(self, call: Call) -> None:
         self._active = call
-        task = self.loop.create_task(call.run(self._app))
-        self._server.tasks.add(task)
-        task.add_done_callback(self._server.tasks.discard)
+        tasks = self._server.tasks
+        call.task = self.loop.create_task(call.run(self._app, tasks))
+        tasks.add(call.task)
 
     def _discard(self, call: Call) -> None:
         """Read what is left of a body, past the parser where its length is known; up to `MAX_DISCARDED_BYTES`."""
@@ -277,21 +284,29 @@ class Connection(asyncio.BufferedProtocol):
             self._timer = self.loop.call_at(self._expires_at_s or now_s + self._keep_alive_s, self._tick)
 
     def _scope(self) -> dict[str, Any]:
-        target = httptools.parse_url(self._url)
-        path = target.path.decode("ascii")
+        url = self._url
+        path, raw_path, query = _target(url) if len(url) <= _MAX_KEPT_TARGET_BYTES else _target.__wrapped__(url)
         return {
             "type": "http",
             "asgi": {"version": "3.0", "spec_version": "2.3"},
             "http_version": self._parser.get_http_version(),
             "method": self._parser.get_method().decode("ascii"),
             "scheme": "http",
-            "path": unquote(path) if "%" in path else path,
-            "raw_path": target.path,
-            "query_string": target.query or b"",
+            "path": path,
+            "raw_path": raw_path,
+            "query_string": query,
             "root_path": "",
             "headers": self._headers,
             **self._ends,
         }
+
+
+@lru_cache(maxsize=256)
+def _target(url: bytes) -> tuple[str, bytes, bytes]:
+    """Path, path as it was written, and query. Few are asked for again and again."""
+    target = httptools.parse_url(url)
+    path = target.path.decode("ascii")
+    return unquote(path) if "%" in path else path, target.path, target.query or b""
 
 
 def _endpoint(transport: asyncio.Transport, name: str) -> tuple[str, int] | None:

@@ -2,12 +2,14 @@
 
 import time
 from collections.abc import Iterable
+from operator import attrgetter
 
 from chiasm.observability.receipt import MediaSize, Receipt, Route, Span, StageClock, attribute
 from chiasm.protocol.generation import GenerateEvent, RequestFinished, RouteTaken, TokenEvent, Usage
 from chiasm.protocol.media import InlineSource, MediaItem, SpoolSource
 
 FINISHED = "finished"
+_start = attrgetter("start_s")
 _NOTHING = Usage(num_prompt_tokens=0, num_output_tokens=0)
 
 
@@ -43,17 +45,18 @@ class Account:
     def add(self, batch: Iterable[GenerateEvent]) -> None:
         """Take the route, and usage and spans from the ends of generations."""
         for event in batch:
-            if isinstance(event, RouteTaken):
-                self._route = event.route
+            if isinstance(event, TokenEvent):
+                self.num_streamed_tokens += len(event.token_ids)
             elif isinstance(event, RequestFinished):
                 self.usage = event.usage if self.usage is _NOTHING else _sum(self.usage, event.usage)
-                spans = [span.shifted(self._dispatched_s) for span in event.spans]
+                spans = [span.shifted(self._dispatched_s) for span in event.spans] if event.spans else []
                 self.clock.spans.extend(spans)
                 if self._ttft_s is None:  # a whole response: its first token is there when its prompt was computed
                     now_s = self.clock.now_s()
-                    self._ttft_s = min(now_s, max((s.end_s for s in spans if s.stage == "prefill"), default=now_s))
-            elif isinstance(event, TokenEvent):
-                self.num_streamed_tokens += len(event.token_ids)
+                    ends_s = [span.end_s for span in spans if span.stage == "prefill"]
+                    self._ttft_s = min(now_s, max(ends_s)) if ends_s else now_s
+            elif isinstance(event, RouteTaken):
+                self._route = event.route
 
     def add_pooled(self, spans: Iterable[Span], usage: Usage) -> None:
         """Take the end of a request that generates nothing: the worker's spans, and what its inputs came to."""
@@ -108,10 +111,6 @@ def num_bytes_of(item: MediaItem) -> int:
     if isinstance(source, InlineSource):
         return len(source.data)
     return source.num_bytes if isinstance(source, SpoolSource) else 0
-
-
-def _start(span: Span) -> float:
-    return span.start_s
 
 
 def _sum(first: Usage, second: Usage) -> Usage:

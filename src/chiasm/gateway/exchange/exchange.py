@@ -2,7 +2,6 @@
 
 import asyncio
 import time
-from contextlib import aclosing
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -22,7 +21,7 @@ from chiasm.errors import (
 from chiasm.gateway.entry import let_in
 from chiasm.gateway.exchange.account import FINISHED, Account, num_bytes_of
 from chiasm.gateway.exchange.generation import Generation
-from chiasm.gateway.exchange.payloads import CutBody
+from chiasm.gateway.exchange.payloads import MIN_CUT_BYTES, CutBody
 from chiasm.gateway.openai.plan import Dialect, Heading, Plan, Writer
 from chiasm.gateway.state import Gateway
 from chiasm.observability.logs import LOGGER
@@ -51,7 +50,8 @@ class Exchange:
         self._send = send
         self._id = gateway.ids.next(dialect.id_prefix)
         self._account = Account(self._id, gateway.worker.info.model)
-        self._headers = [(b"x-chiasm-receipt-id", self._id.encode()), (b"x-request-id", self._id.encode())]
+        named = self._id.encode()
+        self._headers = [(b"x-chiasm-receipt-id", named), (b"x-request-id", named)]
         self._stream = EventStreamReply(send, self._headers)
         self._finished: Receipt | None = None
         self._adapter: AdapterRef | None = None
@@ -83,7 +83,8 @@ class Exchange:
             await self._refuse(failure)
         finally:
             receipt = self._receipt(outcome)
-            self._gateway.metrics.media(receipt.spans, self._media)
+            if self._media:
+                self._gateway.metrics.media(receipt.spans, self._media)
             self._gateway.end(self._dialect.name, receipt, self._scope["tenant"], self._account.num_streamed_tokens)
             self._let_go()
 
@@ -104,6 +105,8 @@ class Exchange:
         await self._close(plan, writer)
 
     def _plan(self, body: bytes) -> Plan:
+        if len(body) < MIN_CUT_BYTES:
+            return self._dialect.plan(body)
         cut = CutBody(body)
         plan = self._dialect.plan(cut.rest)
         if not cut.num_cuts:
@@ -180,14 +183,17 @@ class Exchange:
     async def _gather(self, request: GenerateRequest) -> list[GenerateEvent]:
         """All events of a whole response with one prompt, which needs no reader beside it."""
         events: list[GenerateEvent] = []
+        stream = self._gateway.worker.generate(request)
         try:
-            async with aclosing(self._gateway.worker.generate(request)) as stream:
-                async for event in stream:
-                    events.append(event)
-                    if self._lease is not None and isinstance(event, TokenEvent):
-                        self._let_go()
+            async for event in stream:
+                events.append(event)
+                if self._lease is not None and isinstance(event, TokenEvent):
+                    self._let_go()
         finally:
-            self._account.add(events)
+            try:
+                await stream.aclose()
+            finally:
+                self._account.add(events)
         if not events or not isinstance(events[-1], RequestFinished):
             raise EngineError("The engine's stream ended without a result")
         return events
