@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 from chiasm.routing.costs.line import Coefficients
 from chiasm.routing.plan import EncodeGroup
-from chiasm.routing.policies.base import EXTERNALITY, num_delayed
+from chiasm.routing.policies.base import DECODE_WEIGHT, num_delayed
 from chiasm.routing.prediction import Board, Forecast, Outlook
 from chiasm.routing.view import FleetView, Job, WorkerView
 
@@ -102,7 +102,7 @@ class CrowdedOutlook(Outlook):
         delays_s = board.num_delayed(self.prefill.name) * (self.prefill_s + local_s)
         for group, seconds in zip(groups, groups_s, strict=True):
             delays_s += board.num_delayed(group.worker) * seconds
-        return EXTERNALITY * delays_s
+        return DECODE_WEIGHT * delays_s
 
     def _encode_line(self, worker: str) -> Coefficients:
         is_crowded = self._crowded_board.crowding(worker) > 0.0

@@ -197,6 +197,7 @@ def _view(member: Member, now_s: float, crowding: float) -> WorkerView:
         roles=_role_set(info.roles),
         encode_wait_s=member.encoding.wait_at_s(now_s),
         prefill_wait_s=member.prefilling.wait_at_s(now_s),
+        num_prefilling=len(member.prefilling),
         num_decoding=member.num_decoding,
         num_waiting=stats.num_waiting if stats is not None else 0,
         encodes_for_others=info.encodes_for_others,

@@ -2,16 +2,20 @@
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from math import inf
+from operator import mul
 from typing import NamedTuple
 
 from chiasm.routing.costs.line import Coefficients
 from chiasm.routing.costs.model import StageCosts
-from chiasm.routing.overlap import saved_s
+from chiasm.routing.overlap import parts_of, saved_s
 from chiasm.routing.plan import EncodeGroup, Plan, encodes_itself, fates_of
-from chiasm.routing.policies.base import EXTERNALITY
+from chiasm.routing.policies.base import DECODE_WEIGHT
 from chiasm.routing.view import FleetView, ItemView, Job, WorkerView
 
 _MAX_TEXT_WEIGHT = 3.0
+_CALL_WEIGHT = 3.0
+"""What a call for embeddings takes from either end, in times that it makes its own request wait: there are further
+steps for what comes of it, and threads that it wakes. Found by simulating a grid that was measured."""
 
 
 def uncovered_tokens(job: Job, costs: StageCosts, worker: str, covered: Collection[str]) -> float:
@@ -34,9 +38,9 @@ def expected_s(job: Job, costs: StageCosts, plan: Plan) -> dict[str, float]:
 
 
 def decode_strain_s(job: Job, fleet: FleetView, decode: WorkerView) -> float:
-    """How much longer the answer takes for the generations that run beside it."""
+    """What it counts that the answer takes longer for the generations that run beside it."""
     num_tokens = min(float(job.max_output_tokens), fleet.costs.output_tokens)
-    return num_tokens * fleet.costs.step.per_unit_s * decode.num_decoding
+    return DECODE_WEIGHT * num_tokens * fleet.costs.step.per_unit_s * decode.num_decoding
 
 
 class Needs(NamedTuple):
@@ -70,6 +74,7 @@ class Board:
     Attributes:
         work_s: Predicted work, by worker.
         num_decoding: Generations past their first token, by worker.
+        delayed_s: What it counts, in seconds, that a worker is busy for a second longer: all that it has is late.
     """
 
     def __init__(self, job: Job, fleet: FleetView) -> None:
@@ -79,6 +84,7 @@ class Board:
         self._needs: dict[tuple[str, bool], Needs] = {}
         self.work_s = {one.name: one.encode_wait_s + one.prefill_wait_s for one in fleet.workers}
         self.num_decoding = {one.name: one.num_decoding for one in fleet.workers}
+        self.delayed_s = {one.name: one.num_prefilling + DECODE_WEIGHT * one.num_decoding for one in fleet.workers}
         self._prefill_work_s = {one.name: self.work_s[one.name] for one in fleet.workers if "prefill" in one.roles}
         self._free_s = min(self._prefill_work_s.values(), default=0.0)
         self._idlest: list[tuple[float, str]] = []
@@ -158,7 +164,7 @@ class Outlook:
         strain_s = self._strain_on_others_s(groups, groups_s, local_s)
         return Forecast(
             first_token_s=self._first_token_s(groups, groups_s, local_s),
-            strain_s=strain_s + self._strain_on_texts_s(groups, groups_s, local_s),
+            strain_s=strain_s + self._strain_of_calls_s(groups) + self._strain_on_texts_s(groups, groups_s, local_s),
         )
 
     def _first_token_s(self, groups: Sequence[EncodeGroup], groups_s: Sequence[float], local_s: float) -> float:
@@ -181,7 +187,17 @@ class Outlook:
         delays_s = self.prefill.num_decoding * (self.prefill_s + local_s)
         for group, seconds in zip(groups, groups_s, strict=True):
             delays_s += self._board.num_decoding[group.worker] * seconds
-        return EXTERNALITY * delays_s
+        return DECODE_WEIGHT * delays_s
+
+    def _strain_of_calls_s(self, groups: Sequence[EncodeGroup]) -> float:
+        """What the delay counts of all that calls for embeddings keep waiting at their two ends."""
+        delayed_s, name = self._board.delayed_s, self.prefill.name
+        ends_s = [delayed_s[one.worker] + (delayed_s[name] if one.worker != name else 0.0) for one in groups]
+        if not any(ends_s):
+            return 0.0
+        is_ahead = self._saved_s(groups) > 0.0
+        calls = [len(parts_of(group)) if is_ahead else 1 for group in groups]
+        return _CALL_WEIGHT * self._fleet.costs.hop_s * sum(map(mul, calls, ends_s))
 
     def _strain_on_texts_s(self, groups: Sequence[EncodeGroup], groups_s: Sequence[float], local_s: float) -> float:
         """What the delay of requests without pictures that will come meanwhile counts.

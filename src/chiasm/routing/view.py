@@ -18,6 +18,7 @@ class WorkerView(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         encode_wait_s: Predicted time until its encoder is through with what it has.
         prefill_wait_s: Predicted time until it is through with the prompts it has.
+        num_prefilling: Prompts it was sent that have no first token yet.
         num_decoding: Generations past their first token, which every encode and prefill beside them slows down.
         num_waiting: Sequences that wait for a slot, by the worker's own count.
         encodes_for_others: Whether it may be asked for embeddings.
@@ -28,6 +29,7 @@ class WorkerView(msgspec.Struct, frozen=True, kw_only=True):
     roles: frozenset[Role]
     encode_wait_s: float = 0.0
     prefill_wait_s: float = 0.0
+    num_prefilling: int = 0
     num_decoding: int = 0
     num_waiting: int = 0
     encodes_for_others: bool = True

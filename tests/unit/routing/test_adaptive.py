@@ -10,7 +10,10 @@ from chiasm.protocol.generation import RequestFinished
 from chiasm.routing.costs.line import Coefficients
 from chiasm.routing.costs.model import StageCosts
 from chiasm.routing.coverage.prefixes import Prefix
+from chiasm.routing.overlap import MAX_PARTS
+from chiasm.routing.plan import EncodeGroup
 from chiasm.routing.policies.adaptive import Adaptive
+from chiasm.routing.prediction import Board, Outlook
 from tests.unit.routing.fleets import outcome_of, serving
 from tests.unit.routing.scripted import ALL, ScriptedWorker, ask, expected_answer, picture
 from tests.unit.routing.test_policies import ENCODER, fleet, item, job, shares, worker
@@ -99,6 +102,36 @@ def test_running_generations_count_against_a_worker():
     plan = plan_of(job(4), worker("a", num_decoding=0), worker("b", num_decoding=12))
     assert plan.prefill == "a"
     assert shares(plan).get("b", 0) < 2
+
+
+@pytest.mark.parametrize(("num_decoding", "names"), [(0, {"a", "b"}), (1, {"a", "b"}), (4, set()), (20, set())])
+def test_pictures_are_not_shared_out_where_answers_run_that_would_wait_for_longer_than_is_gained(num_decoding, names):
+    plan = plan_of(job(4), worker("a"), worker("b", num_decoding=num_decoding))
+    assert (plan.prefill, set(shares(plan))) == ("a", names)
+    is_said = (
+        "for the sake of others: else a encodes 3, b encodes 1, a prefills (first token after 217 ms)" in plan.reason
+    )
+    assert is_said == (num_decoding == 4)
+
+
+@pytest.mark.parametrize(("num_prefilling", "is_split"), [(0, True), (1, True), (30, False)])
+def test_calls_for_embeddings_count_for_all_who_wait_at_either_end(num_prefilling, is_split):
+    waiting = {"num_prefilling": num_prefilling, "prefill_wait_s": 0.02}
+    for ends in ((worker("a", **waiting), worker("b", **waiting)), (worker("a"), worker("b", **waiting))):
+        assert bool(plan_of(job(4), *ends).groups) == is_split
+
+
+def test_calls_in_parts_count_one_by_one():
+    waiting = worker("b", num_prefilling=5)
+    starts = {f"i{index}": Prefix("key", 4000, ()) for index in range(8)}
+    at_once, ahead = job(8, starts=starts), job(8, starts=starts, may_overlap=frozenset("a"))
+    strains_s = []
+    for a_job in (at_once, ahead):
+        view = fleet("auto", worker("a"), waiting, costs=COSTS)
+        outlook = Outlook(a_job, view, view.workers[0], Board(a_job, view))
+        strains_s.append(outlook.forecast((EncodeGroup("b", tuple(starts)),)).strain_s)
+    assert strains_s[1] == pytest.approx(MAX_PARTS * strains_s[0])
+    assert strains_s[0] > 0
 
 
 def test_a_small_gain_is_no_reason_to_leave_the_usual_way():

@@ -1,9 +1,10 @@
 """The way that is predicted to finish first.
 
 Ways differ in who prefills and in who encodes: the prefilling worker on its way, others, or several side by side. What
-a way costs is the predicted time to the first token; what the answer's decoding will be slower for company; a quarter
-of the delay of generations that run already; and what requests without pictures that come meanwhile will wait, so that
-they find a worker not busy with media. A split must gain a tenth, so that noise does not send pictures to and fro.
+a way costs is the predicted time to the first token; half of what the answer's decoding will be slower for company;
+half of the delay of generations that run already; what calls for embeddings take from all who wait at their two ends;
+and what requests without pictures that come meanwhile will wait, so that they find a worker not busy with media. A
+split must gain a tenth, so that noise does not send pictures to and fro.
 Where workers take cores from each other, what they do side by side is predicted to take longer accordingly.
 """
 
@@ -88,6 +89,10 @@ def _alone_cost(way: Way) -> float:
     return way.cost_s - way.crowd_s
 
 
+def _own_cost(way: Way) -> float:
+    return way.first_token_s
+
+
 def choose(ways: list[Way], cost: Callable[[Way], float] = _cost) -> Way:
     """The cheapest; but the cheapest of the usual ways when a split one gains too little on it."""
     best = min(ways, key=cost)
@@ -109,14 +114,15 @@ def explain(chosen: Way, ways: list[Way], job: Job) -> str:
 
 
 def _why_not(chosen: Way, ways: list[Way], job: Job) -> str:
-    """What would be done, were cores not shared, where that is of another kind."""
-    if not any(way.crowd_s for way in ways):
-        return ""
+    """What would be done, were cores not shared or nobody else delayed, where that is of another kind."""
     alone = choose(ways, _alone_cost)
-    if alone.is_split == chosen.is_split:
-        return ""
-    taken = f"{_what(alone, job)} (with delays of others, {_ms(_alone_cost(alone))})"
-    return f" That is because workers take cores from each other: else {taken}."
+    if any(way.crowd_s for way in ways) and alone.is_split != chosen.is_split:
+        taken = f"{_what(alone, job)} (with delays of others, {_ms(_alone_cost(alone))})"
+        return f" That is because workers take cores from each other: else {taken}."
+    own = choose(ways, _own_cost)
+    if own.is_split != chosen.is_split:
+        return f" That is for the sake of others: else {_what(own, job)} (first token after {_ms(own.first_token_s)})."
+    return ""
 
 
 def _what(way: Way, job: Job) -> str:

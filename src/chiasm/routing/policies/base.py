@@ -19,8 +19,8 @@ from chiasm.routing.plan import (
 )
 from chiasm.routing.view import FleetView, ItemView, Job, WorkerView
 
-EXTERNALITY = 0.25
-"""What a second of others' delay counts, in seconds of one's own."""
+DECODE_WEIGHT = 0.5
+"""What a second after a first token counts, in seconds before one: the answer is whole later by either."""
 
 
 class Policy(Protocol):
@@ -166,7 +166,7 @@ class Spreading:
         if not names:
             return ()
         ends_s = [self._work_s[name] for name in names]
-        strain = [1.0 + EXTERNALITY * self._num_delayed[name] for name in names]
+        strain = [1.0 + DECODE_WEIGHT * self._num_delayed[name] for name in names]
         shares: dict[int, list[ItemView]] = {}
         num_pixels, costs_s, weighed_s = -1, ends_s, ends_s
         for item in self._items:
