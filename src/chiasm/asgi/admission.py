@@ -96,9 +96,11 @@ class Admission:
         """Give a slot back after `run_s` seconds."""
         self.num_running -= 1
         self._queue.end(share, run_s, estimated_s)
-        if self._queue:
+        while self._queue:
             share, waiter = self._queue.pop()
-            waiter.set_result(self._start(share))
+            if not waiter.done():  # else it was cancelled at this very moment, and does not know yet
+                waiter.set_result(self._start(share))
+                return
 
     def enter(self, seat: "Seat") -> None:
         """Count a request as open; the block of `open` does."""

@@ -156,3 +156,18 @@ async def test_free_slots_go_to_tenants_in_turn():
     assert order[:2] == ["loud0", "quiet0"]
     assert order.index("quiet1") < order.index("loud3")
     assert [name for name in order if name.startswith("loud")] == [f"loud{number}" for number in range(6)]
+
+
+async def test_a_slot_given_back_as_the_next_one_gives_up_goes_to_the_one_after_it():
+    admission, order, release = Admission(1, 10), [], asyncio.Event()
+    tasks = [asyncio.create_task(hold(admission, order, name, release)) for name in range(3)]
+    await settle()
+    tasks[0].cancel()  # both at once, as by a deadline that they share
+    tasks[1].cancel()
+    await settle()
+    assert (order, admission.num_running, admission.num_queued) == ([0, 2], 1, 0)
+    release.set()
+    await tasks[2]
+    assert tasks[0].cancelled()
+    assert tasks[1].cancelled()
+    assert (admission.num_open, admission.num_running) == (0, 0)
