@@ -2,7 +2,6 @@
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from math import inf
-from operator import mul
 from typing import NamedTuple
 
 from chiasm.routing.costs.line import Coefficients
@@ -197,7 +196,8 @@ class Outlook:
             return 0.0
         is_ahead = self._saved_s(groups) > 0.0
         calls = [len(parts_of(group)) if is_ahead else 1 for group in groups]
-        return _CALL_WEIGHT * self._fleet.costs.hop_s * sum(map(mul, calls, ends_s))
+        each_s = [count * end_s for count, end_s in zip(calls, ends_s, strict=True)]
+        return _CALL_WEIGHT * self._fleet.costs.hop_s * sum(each_s)
 
     def _strain_on_texts_s(self, groups: Sequence[EncodeGroup], groups_s: Sequence[float], local_s: float) -> float:
         """What the delay of requests without pictures that will come meanwhile counts.
