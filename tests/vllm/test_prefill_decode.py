@@ -37,12 +37,20 @@ def test_each_stage_has_its_server(over_vllm):
     assert receipt["route"]["path"] == "e-p-d"
 
 
-def test_several_choices_come_from_the_decoding_server(over_vllm, embedded):
+def test_several_choices_come_from_the_prefilling_server(over_vllm, embedded):
+    """vLLM frees a prompt's keys and values when one choice has taken them, so that others might read another's."""
     parts = (picture("red", shift=3), "Describe the image.")
     found, expected = (
         [choice["message"]["content"] for choice in one.chat(parts, n=2)[1]["choices"]] for one in (over_vllm, embedded)
     )
     assert found == expected
+    route = over_vllm.receipt((picture("red", shift=5), "Describe the image."), n=2)["route"]
+    assert [(one["stage"], one["worker"]) for one in route["attempts"]] == [
+        ("encode", "encode-0"),
+        ("prefill", "prefill-0"),
+    ]
+    assert route["path"] == "e-pd"
+    assert "can be taken once, not for 2 choices" in route["reason"]
 
 
 def test_adapters_go_with_a_prompt_from_server_to_server(over_vllm, adapters):

@@ -22,6 +22,8 @@ class WorkerInfo(msgspec.Struct, frozen=True, kw_only=True):
             own way to a prompt's first token.
         takes_adapters: It is `chiasm.protocol.adapters.Adaptable`; others do not know a request's adapter.
         server: What it shares with other workers, who die with it; empty: nothing.
+        hands_kv_to_one: Whether keys and values that it keeps of a prompt can be taken for one choice only, so that it
+            decodes prompts with several choices itself.
         mixes_sources: Whether a prompt may have pictures as embeddings beside pictures as they are.
     """
 
@@ -37,6 +39,7 @@ class WorkerInfo(msgspec.Struct, frozen=True, kw_only=True):
     takes_late_embeddings: bool = False
     encodes_for_others: bool = True
     mixes_sources: bool = True
+    hands_kv_to_one: bool = False
     takes_adapters: bool = False
     model_revision: str
     processor_revision: str

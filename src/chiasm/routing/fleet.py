@@ -201,6 +201,7 @@ def _view(member: Member, now_s: float, crowding: float) -> WorkerView:
         num_decoding=member.num_decoding,
         num_waiting=stats.num_waiting if stats is not None else 0,
         encodes_for_others=info.encodes_for_others,
+        hands_kv_to_one=info.hands_kv_to_one,
         crowding=crowding,
     )
 

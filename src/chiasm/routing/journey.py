@@ -146,6 +146,7 @@ class Journey:
         return Job(
             items=self._pictures.views(),
             num_chars=self._prefixes[-1].num_chars if self._prefixes else 0,
+            num_choices=self._request.sampling.n,
             max_output_tokens=self._request.sampling.max_tokens or _DEFAULT_OUTPUT_TOKENS,
             known=self._parts.fleet.prefixes.longest(self._prefixes),
             starts=self._starts,

@@ -57,7 +57,7 @@ def decode_candidates(job: Job, fleet: FleetView, prefill: WorkerView) -> list[W
     Raises:
         EngineDeadError: None is up that has not failed the request.
     """
-    if "decode" in prefill.roles:
+    if prefill.decodes(job.num_choices):
         return []
     workers = [one for one in fleet.workers if "decode" in one.roles and one.name not in job.failed]
     if not workers:
@@ -103,16 +103,18 @@ def _fate(item: ItemView, job: Job, name: str, known: Collection[str], *, is_who
     return "encode"
 
 
-def path_of(prefill: WorkerView, fates: Mapping[str, Fate], groups: tuple[EncodeGroup, ...], fleet: FleetView) -> str:
+def path_of(
+    job: Job, prefill: WorkerView, fates: Mapping[str, Fate], groups: tuple[EncodeGroup, ...], fleet: FleetView
+) -> str:
     """The route's name: what is split off, in the order in which it happens."""
-    is_whole = encodes_itself(fleet, prefill)
+    is_whole, decodes = encodes_itself(fleet, prefill), prefill.decodes(job.num_choices)
     if groups:
-        return "e-pd" if "decode" in prefill.roles else "e-p-d"
-    if "local" in fates.values() and not (is_whole and "decode" in prefill.roles):
+        return "e-pd" if decodes else "e-p-d"
+    if "local" in fates.values() and not (is_whole and decodes):
         return "local-encode"
     if fates and "local" not in fates.values():
         return "covered"
-    if "decode" not in prefill.roles:
+    if not decodes:
         return "p-d"
     return "agg" if is_whole else "pd"
 

@@ -22,6 +22,7 @@ class WorkerView(msgspec.Struct, frozen=True, kw_only=True):
         num_decoding: Generations past their first token, which every encode and prefill beside them slows down.
         num_waiting: Sequences that wait for a slot, by the worker's own count.
         encodes_for_others: Whether it may be asked for embeddings.
+        hands_kv_to_one: Whether it decodes a prompt with several choices itself.
         crowding: How far it and others with a number take cores from each other: not at all, 0, or fully, 1.
     """
 
@@ -33,7 +34,12 @@ class WorkerView(msgspec.Struct, frozen=True, kw_only=True):
     num_decoding: int = 0
     num_waiting: int = 0
     encodes_for_others: bool = True
+    hands_kv_to_one: bool = False
     crowding: float = 0.0
+
+    def decodes(self, num_choices: int) -> bool:
+        """Whether it decodes so many choices of a prompt that it has computed."""
+        return "decode" in self.roles or (num_choices > 1 and self.hands_kv_to_one)
 
     @property
     def is_encoder_only(self) -> bool:
@@ -78,6 +84,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     items: tuple[ItemView, ...] = ()
     num_chars: int = 0
     max_output_tokens: int = 256
+    num_choices: int = 1
     known: Mapping[str, Prefix] = {}
     starts: Mapping[str, Prefix] = {}
     may_overlap: frozenset[str] = frozenset()

@@ -151,3 +151,15 @@ def test_reasons_are_sentences_that_name_the_worker(name):
             plan = make_policy(RoutingSettings(policy=name)).plan(job(num_items), view)
             assert plan.prefill in plan.reason
             assert plan.reason.endswith(".")
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_several_choices_stay_with_a_prefilling_worker_whose_keys_and_values_go_to_one(name):
+    policy, ends = make_policy(RoutingSettings(policy=name)), (worker("e", ENCODER), worker("d", frozenset({"decode"})))
+    once, often = (worker("p", ENCODER | {"prefill"}, hands_kv_to_one=is_once) for is_once in (True, False))
+    for num_choices, decode, path in ((1, "d", "e-p-d"), (2, None, "e-pd")):
+        plan = policy.plan(job(2, num_choices=num_choices), fleet("e-p-d", once, *ends))
+        assert (plan.prefill, plan.decode, plan.path) == ("p", decode, path)
+        assert ("p decodes as well" in plan.reason) == (decode is None)
+    assert policy.plan(job(2, num_choices=2), fleet("e-p-d", often, *ends)).decode == "d"
+    assert policy.plan(job(num_choices=2), fleet("e-p-d", once, *ends)).path == "pd"

@@ -19,7 +19,7 @@ NOBODY = "~no-such-user-here/folder"
 READERS = {
     "routing.costs": read_prior,
     "media.spool_directory": lambda path: spool_folder(MediaSettings(spool_directory=path)),
-    "adapters.roots": lambda path: allowed_folder("/tmp", AdapterSettings(roots=(path,))),
+    "adapters.roots": lambda path: allowed_folder("/srv", AdapterSettings(roots=(path,))),
     "adapters.preload": lambda path: preloaded(AdapterSettings(preload=(f"name={path}",))),
     "engine.model": model_directory,
     "engine.model, for its name": lambda path: served_name(EngineSettings(model=path)),
@@ -45,7 +45,7 @@ def test_a_home_of_nobody_is_said_to_be_one(name):
 @pytest.mark.parametrize("name", READERS)
 def test_a_nul_is_said_to_be_one(name):
     with pytest.raises(InvalidSettingError, match="NUL"):
-        READERS[name]("/tmp/a\0b")
+        READERS[name]("a\0b")
 
 
 def test_homes_are_read_nowhere_else():

@@ -97,11 +97,13 @@ def assembled(
     others = decode_candidates(job, fleet, prefill)
     if decode is None and others:
         decode = min(others, key=lambda one: (one.num_decoding, one.prefill_wait_s))
+    if prefill.decodes(job.num_choices):
+        decode = None
     encoding = {group.worker for group in groups} | ({prefill.name} if "local" in fates.values() else set())
     return Plan(
-        path=path_of(prefill, fates, groups, fleet),
+        path=path_of(job, prefill, fates, groups, fleet),
         policy=policy,
-        reason=reason + _tried(sorted(encoding & fleet.costs.hoped)),
+        reason=reason + _tried(sorted(encoding & fleet.costs.hoped)) + _undivided(job, prefill),
         prefill=prefill.name,
         decode=decode.name if decode is not None else None,
         groups=groups,
@@ -114,6 +116,12 @@ def _tried(names: Sequence[str]) -> str:
         return ""
     is_, was = ("is", "it was") if len(names) == 1 else ("are", "they were")
     return f" {', '.join(names)} {is_} tried again: {was} slow when last seen to encode, a while ago."
+
+
+def _undivided(job: Job, prefill: WorkerView) -> str:
+    if "decode" in prefill.roles or not prefill.decodes(job.num_choices):
+        return ""
+    return f" {prefill.name} decodes as well: its keys and values can be taken once, not for {job.num_choices} choices."
 
 
 def spread(items: Sequence[ItemView], encoders: Sequence[WorkerView], fleet: FleetView) -> tuple[EncodeGroup, ...]:

@@ -143,6 +143,7 @@ class VllmWorker:
             takes_images=model.takes_images,
             encodes_for_others=options.roles == ("encode",),
             mixes_sources=False,
+            hands_kv_to_one="prefill" in options.roles and "decode" not in options.roles,
             takes_adapters=options.adapters is not None and options.roles != ("encode",),
             model_revision=model.revision,
             processor_revision=model.processor_revision,
