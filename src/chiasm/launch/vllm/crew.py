@@ -28,6 +28,7 @@ from chiasm.launch.vllm.flags import Place, arguments_of, environment_of, hands_
 from chiasm.launch.vllm.installed import InstalledVllm, installed_vllm, interpreter
 from chiasm.launch.vllm.ports import lasting_port
 from chiasm.launch.vllm.process import Command, VllmProcess
+from chiasm.launch.vllm.scratch import Scratch, environment_in
 from chiasm.launch.vllm.workers_file import ListedWorker, read_workers
 from chiasm.media.decoding import PictureDecoder
 from chiasm.media.prepare.base import ImagePreparer
@@ -53,7 +54,8 @@ class VllmCrew:
     """Implements `chiasm.launch.crew.Crew`.
 
     Servers that are started here listen on Unix sockets in a folder of this user's, under a key of their own; their
-    embeddings go through a folder in memory that goes with the crew, or, after a crew that was killed, with the next.
+    embeddings go through a folder in memory that goes with the crew, or, after a crew that was killed, with the next;
+    so does what they leave behind (`chiasm.launch.vllm.scratch`).
     """
 
     def __init__(self, settings: Settings, specs: Sequence[WorkerSpec] | None = None) -> None:
@@ -82,6 +84,7 @@ class VllmCrew:
         self._spool: Spool | None = None
         self._videos: VideoFrames | None = None
         self._embeddings: OwnedFolder | None = None
+        self._scratch: Scratch | None = None
         self._adapters: AdapterCopies | None = None
         self._events: Mapping[str, EventsAddress | None] = {}  # by server, of those that are started
         if any(one.kv_events for one in self._by_name.values()):
@@ -103,6 +106,7 @@ class VllmCrew:
         self._spool = spool
         spool_folder = None if spool is None else spool.folder
         self._embeddings = OwnedFolder(engine_folder("", f"crew/{secrets.token_hex(8)}"))
+        self._scratch = scratch = Scratch()
         inside = _importable(folder)
         self._adapters, first = self._copied_adapters(folder)
         self._events = {one.name: events_of_started(one, settings.vllm, folder) for one in self.specs}
@@ -117,9 +121,11 @@ class VllmCrew:
             if self._installed.device == "cuda":
                 seen = environment.get("CUDA_VISIBLE_DEVICES", "")
                 environment["CUDA_VISIBLE_DEVICES"] = among(self._devices[spec.name], seen)
+            scratch_folder = scratch.renewed(spec.name)
             command = Command(
                 arguments=tuple(arguments_of(spec, settings, place)),
-                environment=environment,
+                environment=environment_in(scratch_folder, environment),
+                scratch=scratch_folder,
                 address=place.address,
                 start_timeout_s=settings.vllm.start_timeout_s,
                 stop_timeout_s=settings.vllm.stop_timeout_s,
@@ -163,6 +169,8 @@ class VllmCrew:
             self._videos.close()
         if self._embeddings is not None:
             self._embeddings.close()
+        if self._scratch is not None:
+            self._scratch.close()
 
     def _prepare(self) -> None:
         vllm = self._settings.vllm

@@ -21,6 +21,7 @@ import msgspec
 from chiasm.errors import EngineStartError
 from chiasm.launch.processes.pidfd import process_ended
 from chiasm.launch.vllm import guard
+from chiasm.launch.vllm.scratch import note_segments
 from chiasm.launch.vllm.startup import reason_of, step_of
 from chiasm.settings.niceness import session_steps_back
 
@@ -37,7 +38,7 @@ class Command(msgspec.Struct, frozen=True, kw_only=True):
     """How to start a server: its command line and environment, where it will listen, how long it may take.
 
     `address` is `unix:` and a path, or `http://host:port`; `niceness` is how far all of it steps back
-    once it answers.
+    once it answers. In `scratch`, a folder, it is then listed what memory its processes share.
     """
 
     arguments: tuple[str, ...]
@@ -46,6 +47,7 @@ class Command(msgspec.Struct, frozen=True, kw_only=True):
     start_timeout_s: float
     stop_timeout_s: float
     niceness: int = 0
+    scratch: Path | None = None
 
 
 class VllmProcess:
@@ -106,6 +108,8 @@ class VllmProcess:
             self.kill()
             raise
         session_steps_back(self.pid, self._command.niceness)
+        if self._command.scratch is not None:
+            note_segments(self._command.scratch, self.pid)
         self._pass_on(progress)
 
     async def ended(self) -> None:

@@ -10,6 +10,7 @@ import os
 import shutil
 import stat
 import tempfile
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -35,15 +36,15 @@ def file_name(text: str) -> str:
 class OwnedFolder:
     """The owner's hold on the folder. `close` removes everything."""
 
-    def __init__(self, path: Path) -> None:
-        """Take the folder and remove what killed owners left beside it.
+    def __init__(self, path: Path, on_leftover: Callable[[Path], None] = lambda _: None) -> None:
+        """Take the folder and remove what killed owners left beside it, after `on_leftover` has seen it.
 
         Raises:
             InvalidSettingError: It cannot be made, is not safe, or another engine of the same name is running.
         """
         self.path = path
         _make(path.parent)
-        _remove_leftovers(path.parent)
+        _remove_leftovers(path.parent, on_leftover)
         self._lock = _make_and_lock(path)
         if self._lock is None:
             raise InvalidSettingError(
@@ -95,10 +96,11 @@ def _try_lock(folder: Path) -> int | None:
     return descriptor
 
 
-def _remove_leftovers(parent: Path) -> None:
+def _remove_leftovers(parent: Path, on_leftover: Callable[[Path], None]) -> None:
     for folder in parent.glob("ec-*"):
         with suppress(OSError):  # gone meanwhile, or not ours
             lock = _try_lock(folder)
             if lock is not None:
+                on_leftover(folder)
                 shutil.rmtree(folder, ignore_errors=True)
                 os.close(lock)
