@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import fcntl
 import socket
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, Protocol
@@ -202,6 +203,7 @@ async def serve_app(
     Handed over: nothing is refused. Connections that are open get answers as before, each until its next one has said
     that it is the last, for at most `drain_timeout_s`; then what is open still is drained.
     """
+    _keep_no_list_of_generators()
     handed_over = handed_over or asyncio.Event()
     server = _Server(_configuration(app, times))
     serving = asyncio.create_task(server.serve(sockets=[listener]))
@@ -218,6 +220,14 @@ async def serve_app(
         _take_down(listener)
         server.should_exit = True
         await serving
+
+
+def _keep_no_list_of_generators() -> None:
+    """Let the loop not note each asynchronous generator that begins, of which a request has some.
+
+    It would need them at its end, for those that nobody has closed. One that is forgotten before is closed as ever.
+    """
+    sys.set_asyncgen_hooks(firstiter=None)
 
 
 def _take_down(listener: socket.socket) -> None:

@@ -83,3 +83,26 @@ async def test_a_server_that_has_ended_leaves_nothing_behind(path):
     app = create_worker_app(FakeWorker(), limits)
     await serve_app(app, app, bind_unix(str(path)), limits, stop, stop.set)
     assert not path.exists()
+
+
+async def test_while_a_server_runs_generators_are_not_listed_and_forgotten_ones_are_closed(path):
+    limits, stop, is_closed = WorkerServerLimits(), asyncio.Event(), asyncio.Event()
+    app = create_worker_app(FakeWorker(), limits)
+    listening = asyncio.Event()
+    serving = asyncio.create_task(serve_app(app, app, bind_unix(str(path)), limits, stop, listening.set))
+
+    async def numbers():
+        try:
+            yield 1
+        finally:
+            is_closed.set()
+
+    async with asyncio.timeout(10):
+        await listening.wait()
+        assert sys.get_asyncgen_hooks().firstiter is None
+        forgotten = numbers()
+        assert await anext(forgotten) == 1
+        del forgotten
+        await is_closed.wait()
+        stop.set()
+        await serving
