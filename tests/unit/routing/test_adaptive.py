@@ -6,7 +6,7 @@ from contextlib import aclosing
 import msgspec
 import pytest
 
-from chiasm.protocol.generation import RequestFinished
+from chiasm.protocol.generation import RequestFinished, SamplingParams
 from chiasm.routing.costs.line import Coefficients
 from chiasm.routing.costs.model import StageCosts
 from chiasm.routing.coverage.prefixes import Prefix
@@ -112,6 +112,27 @@ def test_pictures_are_not_shared_out_where_answers_run_that_would_wait_for_longe
         "for the sake of others: else a encodes 3, b encodes 1, a prefills (first token after 217 ms)" in plan.reason
     )
     assert is_said == (num_decoding == 4)
+
+
+@pytest.mark.parametrize(("num_running", "path"), [(0, "e-pd"), (1, "e-pd"), (8, "agg")])
+def test_pictures_stay_together_while_answers_run_at_the_neighbour(num_running, path):
+    async def main():
+        async with serving("auto", policy="adaptive") as a_fleet:
+            a_fleet.member("w0").mark_leaving()
+            long = {"sampling": SamplingParams(temperature=0.0, max_tokens=200)}
+            running = [ask("word " * 200, request_id=f"long {one}", **long) for one in range(num_running)]
+            tasks = [asyncio.create_task(outcome_of(a_fleet, one)) for one in running]
+            await asyncio.sleep(0.4)
+            assert a_fleet.member("w1").num_decoding == num_running
+            a_fleet.member("w0").mark_ready()
+            outcome = await outcome_of(a_fleet, ask("which", *(picture(f"p{one}") for one in range(4))))
+            assert outcome.route.path == path
+            assert outcome.attempts[-1][1] == "w0"
+            await asyncio.gather(*tasks)
+            again = ask("which", *(picture(f"q{one}") for one in range(4)), request_id="again")
+            assert (await outcome_of(a_fleet, again)).route.path == "e-pd"
+
+    run(main())
 
 
 @pytest.mark.parametrize(("num_prefilling", "is_split"), [(0, True), (1, True), (30, False)])
