@@ -13,6 +13,7 @@ import msgspec
 
 from benchmarks.quiet import Look, complaints, look
 from chiasm.advisor.profile.asking import Asking
+from chiasm.advisor.profile.interference import NUM_ANSWERS
 from chiasm.advisor.profile.processes import processes_of
 from chiasm.advisor.profile.runs import Profile, Runs, profile_of
 from chiasm.advisor.profile.sharing import with_contention
@@ -48,11 +49,24 @@ def combined(profiles: Mapping[str, Profile]) -> Calibration:
         other = found.calibration
         if name.startswith("e-"):
             costs = msgspec.structs.replace(costs, transfer=other.transfer)
+        if name == "e-pd":
+            costs = _with_steps_beside(costs, other)
         if name == "e-p-d":
             costs = msgspec.structs.replace(costs, kv_transfer=other.kv_transfer)
         if name == "agg" and other.sharing is not None:
             costs = with_contention(costs, other.sharing.contention)
     return msgspec.structs.replace(costs, source=f"chiasm profile on {', '.join(profiles)}, in turn")
+
+
+def _with_steps_beside(costs: Calibration, apart: Calibration) -> Calibration:
+    """With what steps take longer while an encoder apart computes, beyond what sharing the cores explains."""
+    beside, sharing = apart.interference, apart.sharing
+    if beside is None or sharing is None or costs.sharing is None:
+        return costs
+    cores = apart.step_cores(NUM_ANSWERS, apart.step_s(NUM_ANSWERS))
+    explained = sharing.slowdown_at(cores + sharing.encode) / sharing.slowdown_at(cores)
+    more = max((1.0 + beside.step_by_encode) / explained - 1.0, 0.0)
+    return msgspec.structs.replace(costs, sharing=msgspec.structs.replace(costs.sharing, step_by_encode=more))
 
 
 async def _measured(spec: GridSpec, num_rounds: int) -> Measured:

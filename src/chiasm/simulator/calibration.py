@@ -64,6 +64,8 @@ class Sharing(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
             those of several go together; None: as `step_cpu` says.
         contention: How much longer work takes when all cores are busy but not more is asked for: caches, memory,
             hardware threads. Grows from none with one busy core.
+        step_by_encode: How much longer steps take than all that says, while another process of the host encodes: what
+            computes without a pause keeps its core, and steps, which wake others all the time, look for another.
     """
 
     num_cores: Annotated[float, Meta(gt=0, le=1e6)]
@@ -76,6 +78,7 @@ class Sharing(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     step_cpu: Cost = Cost()
     lone_step_cpu_s: Seconds | None = None
     contention: Share = 0.0
+    step_by_encode: Share = 0.0
 
     def step_cpu_s(self, num_running: int) -> float:
         """CPU seconds of a step, but for its context."""

@@ -1,9 +1,49 @@
 """A device and what happens on it at the moment, for work that slows other work down."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from chiasm.simulator.calibration import Interference
+
+
+class Company:
+    """Of the devices of one host, those on which somebody encodes at the moment, and who wants to know.
+
+    A block inside which somebody does; any number at once.
+    """
+
+    def __init__(self, step_by_encode: float = 0.0) -> None:
+        """`step_by_encode` is how much longer steps take meanwhile."""
+        self._step_by_encode = step_by_encode
+        self._num_encoding = 0
+        self._watching: dict[Callable[[], None], None] = {}  # in order: what happens must not hang on addresses
+
+    @property
+    def slower(self) -> float:
+        """How much longer steps take now."""
+        return self._step_by_encode if self._num_encoding else 0.0
+
+    def __enter__(self) -> None:
+        self._count(1)
+
+    def __exit__(self, *_: object) -> None:
+        self._count(-1)
+
+    def _count(self, by: int) -> None:
+        before = self.slower
+        self._num_encoding += by
+        if before != self.slower:
+            for on_change in list(self._watching):
+                on_change()
+
+    def watch(self, on_change: Callable[[], None]) -> None:
+        """Have `on_change` called when `slower` changes."""
+        if self._step_by_encode:
+            self._watching[on_change] = None
+
+    def unwatch(self, on_change: Callable[[], None]) -> None:
+        """End that. Harmless where it was not begun."""
+        self._watching.pop(on_change, None)
 
 
 @dataclass
@@ -11,6 +51,7 @@ class Device:
     """What several workers may share. Counts are of this moment.
 
     Attributes:
+        company: What is beside it on its host; by default nothing is.
         num_residents: Encoder processes beside the engine.
         num_encoding: Those of them that compute.
         num_engines_busy: Engines that compute.
@@ -22,13 +63,14 @@ class Device:
     num_residents: int = 0
     num_encoding: int = 0
     num_engines_busy: int = 0
+    company: Company = field(default_factory=Company)
 
     def step_factor(self, num_media: int) -> float:
         """How much longer a decode step takes, with so many pictures in work in the engine's own process."""
         found = self.interference
         factor = 1.0 + (found.resident if self.num_residents else 0.0)
         factor += found.step_by_encode if self.num_encoding else 0.0
-        return factor + (found.engine_by_media if num_media else 0.0)
+        return (factor + (found.engine_by_media if num_media else 0.0)) * (1.0 + self.company.slower)
 
     def prefill_factor(self) -> float:
         """How much longer prompts take."""
@@ -46,10 +88,12 @@ class Device:
         """Have `on_change` called when steps on it begin to take longer, or no longer do."""
         if self.interference.step_by_encode:
             self._watching[on_change] = None
+        self.company.watch(on_change)
 
     def unwatch(self, on_change: Callable[[], None]) -> None:
         """End that. Harmless where it was not begun."""
         self._watching.pop(on_change, None)
+        self.company.unwatch(on_change)
 
     def count_encoding(self, by: int) -> None:
         """So many more encoders compute."""

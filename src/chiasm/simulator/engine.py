@@ -206,7 +206,7 @@ class Engine:
         seconds = self._costs.encode_s(sizes)
         if self._is_apart:
             seconds *= self._costs.encoder_factor * self._device.encode_factor()
-            with self._device.encoding:
+            with self._device.encoding, self._device.company:
                 work = self._compute(seconds, self._encode_cores)
                 yield work.done
             took_s = work.took_s(seconds)
@@ -228,7 +228,7 @@ class Engine:
                 start_s = self._env.now
                 yield from self._step(demand, 1)
                 self._turns.interrupted(start_s, self._env.now)
-            with self._device.computing:
+            with self._device.computing, self._device.company:
                 work = self._compute(seconds / num_parts, self._encode_cores)
                 yield work.done
             busy_s += work.took_s(seconds / num_parts)

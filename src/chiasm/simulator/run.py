@@ -14,7 +14,7 @@ from chiasm.settings import RoutingSettings
 from chiasm.simulator.calibration import Calibration, Interference
 from chiasm.simulator.clock import Process, VirtualTime
 from chiasm.simulator.cluster import Cluster, WorkerSpec
-from chiasm.simulator.device import Device
+from chiasm.simulator.device import Company, Device
 from chiasm.simulator.failures import Failures, begin_failures
 from chiasm.simulator.front import Front, Ledger, OnEnded, OnSpan
 from chiasm.simulator.host import Cores, OwnCores, SharedCores
@@ -183,7 +183,9 @@ def _cores(env: VirtualTime, cluster: Cluster, calibration: Calibration) -> Core
 
 
 def _workers(env: simpy.Environment, cluster: Cluster, calibration: Calibration, cores: Cores) -> list[SimulatedWorker]:
-    devices = {spec.device: Device(calibration.interference or Interference()) for spec in cluster.workers}
+    found, sharing = calibration.interference or Interference(), calibration.sharing
+    company = Company(sharing.step_by_encode if sharing is not None and cluster.is_one_host else 0.0)
+    devices = {spec.device: Device(found, company=company) for spec in cluster.workers}
     with_engine = {spec.device for spec in cluster.workers if set(spec.roles) != {"encode"}}
     for spec in cluster.workers:
         if set(spec.roles) == {"encode"} and spec.device in with_engine:

@@ -9,7 +9,7 @@ from chiasm.advisor.profile.asking import Answered
 from chiasm.advisor.profile.interference import NUM_STEPS, InterferenceRuns, Seen
 from chiasm.observability.receipt import Attempt, Receipt, Route, Span
 
-MEDIA_S, ENCODE_S, PREFILL_S, STEP_S = 0.010, 0.020, 0.004, 0.001
+MEDIA_S, ENCODE_S, PREFILL_S, STEP_S = 0.010, 0.020, 0.004, 0.00025
 NUM_BESIDE = 3
 
 

@@ -11,7 +11,7 @@ from chiasm.advisor.profile.runs import Profile
 from chiasm.bench.grid.cells import Cell, Kind
 from chiasm.bench.grid.journal import Answer, Begin, Run
 from chiasm.bench.grid.spec import GridSpec, Topology
-from chiasm.simulator.calibration import Calibration, Cost, Sharing
+from chiasm.simulator.calibration import Calibration, Cost, Interference, Sharing
 from chiasm.simulator.fleets import fleet_named
 
 COSTS = Calibration(
@@ -141,3 +141,11 @@ def test_what_only_several_workers_have_comes_from_their_profiles():
     assert found.step.fixed_s == 0.001
     assert found.transfer.fixed_s == 0.003
     assert (found.sharing.encode, found.sharing.contention) == (1.5, 0.25)
+
+
+def test_what_sharing_cores_explains_of_steps_beside_an_encoder_is_not_counted_twice():
+    sharing = Sharing(num_cores=2, step_cpu=Cost(fixed_s=0.0013))
+    costs = Calibration(step=Cost(fixed_s=0.001), sharing=sharing, interference=Interference(step_by_encode=0.5))
+    one = Profile(calibration=costs, fits={}, beside=Seen(rounds={}))
+    found = combined({"e-pd": one, SINGLE: one})
+    assert found.sharing.step_by_encode == pytest.approx(1.5 / (2.3 / 2) - 1)

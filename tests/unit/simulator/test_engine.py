@@ -3,7 +3,7 @@ import pytest
 
 from chiasm.simulator.calibration import Calibration, Cost, Interference
 from chiasm.simulator.clock import VirtualTime
-from chiasm.simulator.device import Busy, Device
+from chiasm.simulator.device import Busy, Company, Device
 from chiasm.simulator.engine import Engine
 from chiasm.simulator.generation import Generation
 from chiasm.simulator.host import OwnCores
@@ -21,9 +21,9 @@ COSTS = Calibration(
 class Bench:
     """One engine, and when the events of its generations came."""
 
-    def __init__(self, calibration=COSTS, *, is_apart=False, kv_tokens=0):
+    def __init__(self, calibration=COSTS, *, is_apart=False, kv_tokens=0, company=None):
         self.env = VirtualTime()
-        self.device = Device(calibration.interference or Interference())
+        self.device = Device(calibration.interference or Interference(), company=company or Company())
         self.engine = Engine(
             self.env, calibration, self.device, Busy(), OwnCores(self.env), is_apart=is_apart, kv_tokens=kv_tokens
         )
@@ -308,6 +308,21 @@ def test_running_generations_stand_still_for_each_request_that_comes():
     assert after["a.first"] == before["a.first"]
     assert after["b.first"] == pytest.approx(before["b.first"] + 0.007)
     assert after["a.done"] == pytest.approx(before["a.done"] + 2 * 0.007)
+
+
+def test_steps_take_longer_while_another_process_of_the_host_encodes():
+    company = Company(0.5)
+    bench = Bench(company=company)
+    bench.generate("a", 0.0, 10, 101)
+
+    def encode():
+        yield bench.env.timeout(0.1225)  # in the middle of a step
+        with company:
+            yield bench.env.timeout(0.15)
+
+    bench.env.process(encode())
+    usual_s = 0.02 + 100 * 0.005
+    assert bench.run()["a.done"] == pytest.approx(usual_s + 0.15 / 3, abs=0.005)
 
 
 def test_pictures_of_a_batch_cost_the_square_of_each():

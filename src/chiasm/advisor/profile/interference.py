@@ -23,7 +23,8 @@ from chiasm.simulator.calibration import Interference
 
 SIZE = (896, 672)
 NUM_ANSWERS = 2
-NUM_STEPS = 160
+NUM_STEPS = 640
+"""Long enough for several pictures beside them."""
 MAX_PICTURES = 16
 NUM_TEXTS = 4
 _MEDIA = ("decode_media", "prepare")
