@@ -1,7 +1,6 @@
 """`chiasm`: which subcommands there are, and how failures are shown."""
 
 import errno
-import os
 import sys
 from typing import Annotated
 
@@ -11,7 +10,7 @@ from chiasm.cli.adapters import adapters
 from chiasm.cli.advise import advise
 from chiasm.cli.ask import ask
 from chiasm.cli.bench.group import bench
-from chiasm.cli.commands import Commands
+from chiasm.cli.commands import Commands, Root
 from chiasm.cli.config import config
 from chiasm.cli.deploy import deploy
 from chiasm.cli.doctor import doctor
@@ -23,7 +22,7 @@ from chiasm.cli.memory import memory
 from chiasm.cli.parity import parity
 from chiasm.cli.plan import plan
 from chiasm.cli.plugin import plugin
-from chiasm.cli.printing import FAILURE, report_error
+from chiasm.cli.printing import FAILURE, close_output, report_error
 from chiasm.cli.profile import profile
 from chiasm.cli.report import report
 from chiasm.cli.serve import serve
@@ -48,7 +47,9 @@ First steps:
   chiasm doctor                            what works here, how to fix the rest
 """
 
-app = Commands(name="chiasm", help=_HELP, no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
+app = Commands(
+    name="chiasm", cls=Root, help=_HELP, no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False
+)
 
 
 @app.callback()
@@ -99,7 +100,7 @@ def main() -> None:
             sys.exit(report_error(_no_process()))
         if not isinstance(error, OSError) or error.errno not in _NO_ROOM:
             raise
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left would fail at the end again
+        close_output()
         typer.secho(f"Error: The output cannot be written: {error.strerror}", fg=typer.colors.RED, err=True)
         sys.exit(FAILURE)
 

@@ -1,12 +1,16 @@
 """What all commands have in common: options that are numbers are finite ones, and none is given in vain."""
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import typer
-from typer.core import TyperCommand
+from typer.core import TyperCommand, TyperGroup
 
+from chiasm.cli.printing import print_error_json
+from chiasm.errors import InvalidSettingError
 from chiasm.settings.finite import non_finite
+
+_USAGE_ERRORS = cast("tuple[type[Exception], ...]", typer.BadParameter.__bases__)  # click's class, or typer's copy
 
 
 class _Rule(NamedTuple):
@@ -65,6 +69,18 @@ def _in_vain(rules: Iterable[_Rule], given: Iterable[str]) -> Iterator[str]:
             if option in rule.options and (rule.other in seen) != rule.with_it:
                 why = f"goes only with {rule.other}" if rule.with_it else f"is without effect beside {rule.other}"
                 yield f"{option} {why}"
+
+
+class Root(TyperGroup):
+    """The group of all commands. With --json, wrong usage is told to programs, too."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command that is named. Raises what it raises."""
+        try:
+            return super().invoke(ctx)
+        except _USAGE_ERRORS as error:
+            print_error_json(InvalidSettingError.code, error.format_message(), "See --help")  # type: ignore[attr-defined]
+            raise
 
 
 class Commands(typer.Typer):

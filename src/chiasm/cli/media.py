@@ -9,7 +9,7 @@ import typer
 from chiasm.cli.commands import Commands
 from chiasm.cli.media_verdict import verdict_lines
 from chiasm.cli.options import ConfigFile, Json, Overrides, resolved
-from chiasm.cli.printing import FAILURE, LoadingLine, print_json
+from chiasm.cli.printing import FAILURE, LoadingLine, error_fields, print_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -150,19 +150,21 @@ def frames(
 
     settings = resolved(config_file, overrides).settings.media
     rule = SamplingRule(fps=None, num_frames=count) if count else SamplingRule(fps=fps)
-    rows, has_failed = [], False
+    told: list[object] = []
+    rows: list[SampledVideo] = []
     for file in files:
         try:
             rows.append(sampled(file, rule, settings, save))
+            told.append(rows[-1])
         except MediaError as error:
-            has_failed = True
             typer.echo(f"{file}: refused, {error.code}: {error}", err=True)
+            told.append({"file": str(file)} | error_fields(error))
     if json:
-        print_json(rows)
+        print_json(told)
     else:
         for row in rows:
             typer.echo("\n  ".join(_video_lines(row)))
-    if has_failed:
+    if len(rows) < len(files):
         raise typer.Exit(FAILURE)
 
 

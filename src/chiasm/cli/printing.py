@@ -1,7 +1,10 @@
 """What commands print besides their results."""
 
+import os
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from json import dumps
 from time import monotonic
 from typing import TYPE_CHECKING
 
@@ -21,11 +24,42 @@ _MINUTES_FROM_S = 100.0
 
 
 def report_error(error: ChiasmError) -> int:
+    """Print an error and its hint, and with --json its code for programs; return the exit status."""
+    status = say_error(error)
+    print_error_json(error.code, error.message, error.hint)
+    return status
+
+
+def say_error(error: ChiasmError) -> int:
     """Print an error and its hint to standard error; return the exit status."""
     typer.secho(f"Error: {error.message}", fg=typer.colors.RED, err=True)
     if error.hint:
         typer.echo(f"  {error.hint}", err=True)
     return USAGE if isinstance(error, SettingsError) else FAILURE
+
+
+def print_error_json(code: str, message: str, hint: str | None = None) -> None:
+    """Print a line for programs, in the form of the HTTP API's errors, where the command line asks for JSON."""
+    if "--json" not in sys.argv:
+        return
+    try:
+        typer.echo(dumps(_fields(code, message, hint)))
+    except OSError:
+        close_output()
+
+
+def error_fields(error: ChiasmError) -> dict[str, object]:
+    """The same fields, to stand in the place of a result among several."""
+    return _fields(error.code, error.message, error.hint)
+
+
+def _fields(code: str, message: str, hint: str | None) -> dict[str, object]:
+    return {"error": {"code": code, "message": message, "hint": hint}}
+
+
+def close_output() -> None:
+    """Let go of standard output, which takes nothing more: what is left would fail at the end again."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def print_json(value: object) -> None:

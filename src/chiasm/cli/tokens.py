@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from chiasm.cli.printing import FAILURE, error_fields, print_json
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -28,32 +30,35 @@ def tokens(
 ) -> None:
     """Print size, tiles, grid and visual tokens of pictures and videos for a model, from their headers only.
 
-    Files that the server would refuse are reported on stderr, and the exit status is 1.
-    """
-    import msgspec
+    Files that the server would refuse are reported on stderr, with --json also in the list with an "error" in place of
+    the numbers, and the exit status is 1.
 
+    Try:
+
+      chiasm tokens examples/red_circle.png
+
+      chiasm tokens photo.jpg scan.png --model ./Qwen2.5-VL-3B-Instruct --json
+    """
     from chiasm.errors import ChiasmError
     from chiasm.media.tokens import media_tokens
     from chiasm.settings import MediaSettings
 
-    rows, failed = [], False
-    try:
-        preparer = _preparer(model)
-    except ChiasmError as error:
-        _complain("model", error)
-        raise typer.Exit(2) from error
+    preparer, settings = _preparer(model), MediaSettings()
+    told: list[object] = []
+    rows: list[MediaTokens] = []
     for file in files:
         try:
-            rows.append(media_tokens(file, preparer, MediaSettings(), num_frames))
+            rows.append(media_tokens(file, preparer, settings, num_frames))
+            told.append(rows[-1])
         except ChiasmError as error:
             _complain(str(file), error)
-            failed = True
+            told.append({"file": str(file)} | error_fields(error))
     if json:
-        typer.echo(msgspec.json.format(msgspec.json.encode(rows)).decode())
+        print_json(told)
     elif rows:
         _print_table([_COLUMNS, *map(_cells, rows)])
-    if failed:
-        raise typer.Exit(1)
+    if len(rows) < len(files):
+        raise typer.Exit(FAILURE)
 
 
 def _preparer(model: Path | None) -> "ImagePreparer":

@@ -1,6 +1,7 @@
 """The command itself: what it lists, how it fails, what it loads."""
 
 import errno
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -59,6 +60,50 @@ def test_expected_failures_are_a_line_a_hint_and_a_status(monkeypatch, capsys, e
     printed = capsys.readouterr()
     assert printed.out == ""
     assert printed.err.splitlines() == [f"Error: {error.message}"] + ([f"  {error.hint}"] if error.hint else [])
+
+
+def run_main(monkeypatch, capsys, *words):
+    """Status, standard output and standard error of a command line."""
+    monkeypatch.setattr(sys, "argv", ["chiasm", *words])
+    with pytest.raises(SystemExit) as caught:
+        command.main()
+    return caught.value.code, *capsys.readouterr()
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "code"),
+    [
+        (["config", "show", "--json", "--set", "gateway.prot=1"], 2, "unknown_setting"),
+        (["keys", "list", "--json", "--file", "/nowhere/keys.toml"], 2, "invalid_setting"),
+        (["fleet", "list", "--json", "--server", "http://127.0.0.1:1"], 1, "engine_error"),
+        (["fleet", "restart", "--json"], 2, "invalid_setting"),
+        (["simulate", "--json", "--rate", "inf"], 2, "invalid_setting"),
+        (["nope", "--json"], 2, "invalid_setting"),
+    ],
+)
+def test_programs_get_a_failure_as_one_line_with_its_code(monkeypatch, capsys, words, status, code):
+    ended, out, err = run_main(monkeypatch, capsys, *words)
+    assert ended == status
+    told = json.loads(out)["error"]
+    assert (told["code"], out.count("\n")) == (code, 1)
+    assert told["message"]
+    assert err
+
+
+def test_people_get_a_failure_on_standard_error_only(monkeypatch, capsys):
+    assert run_main(monkeypatch, capsys, "config", "show", "--set", "gateway.prot=1")[:2] == (2, "")
+
+
+def test_a_reader_who_has_left_is_no_further_failure():
+    done = subprocess.run(
+        ["/bin/sh", "-c", f"{sys.executable} -m chiasm config show --json --set x=1 | true"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert "Traceback" not in done.stderr
+    assert "BrokenPipe" not in done.stderr
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 import json
 
 import pytest
+import typer
 
 from chiasm.bench.cell import LoadSpec
 from chiasm.bench.metrics.throughput import Throughput
@@ -10,7 +11,6 @@ from chiasm.bench.summary import CellSummary, Group, Latencies
 from chiasm.bench.validity import ClientHealth
 from chiasm.bench.workload.classes import RequestClass
 from chiasm.cli.bench.runs import Runs
-from chiasm.errors import EngineError
 
 
 def summary(verdict):
@@ -50,14 +50,18 @@ def runs(tmp_path, monkeypatch):
 
 
 def test_no_valid_run_of_several_is_an_error_and_no_empty_table(runs, capsys):
-    with pytest.raises(EngineError, match="none of 3 runs is valid: 2 unstable, 1 invalid") as caught:
+    with pytest.raises(typer.Exit) as caught:
         runs("unstable", "unstable", "invalid").repeats(2.0, 3)
-    assert "--rate" in caught.value.hint
-    assert "95 % interval" not in capsys.readouterr().out
+    printed = capsys.readouterr()
+    assert caught.value.exit_code == 1
+    assert "none of 3 runs is valid: 2 unstable, 1 invalid" in printed.err
+    assert "--rate" in printed.err
+    assert "95 % interval" not in printed.out
 
 
-def test_programs_get_the_runs_all_the_same(runs, capsys):
-    with pytest.raises(EngineError):
+def test_programs_get_the_runs_all_the_same_and_nothing_after_them(runs, capsys, monkeypatch):
+    monkeypatch.setattr("sys.argv", ["chiasm", "bench", "http://127.0.0.1:9", "--json"])
+    with pytest.raises(typer.Exit):
         runs("unstable", "unstable", is_json=True).repeats(2.0, 2)
     told = json.loads(capsys.readouterr().out)
     assert [one["verdict"] for one in told["runs"]] == ["unstable", "unstable"]

@@ -6,7 +6,7 @@ import typer
 from typer.testing import CliRunner
 
 from chiasm.cli.tokens import tokens
-from chiasm.errors import MediaError, MediaFetchError
+from chiasm.errors import MediaError, MediaFetchError, UnsupportedModelError
 from chiasm.media.prepare.qwen2_vl import Qwen2VLPreparer
 from chiasm.media.tokens import media_tokens
 from chiasm.settings import MediaSettings
@@ -111,11 +111,20 @@ class TestCommand:
         assert "missing.png" in result.stderr
         assert len(result.stdout.splitlines()) == 2
 
+    def test_programs_find_refused_files_in_their_places(self, run, tmp_path):
+        (tmp_path / "good.png").write_bytes(encode(gradient(), "png"))
+        result = run("--json", tmp_path / "missing.png", tmp_path / "good.png")
+        assert result.exit_code == 1
+        refused, counted = json.loads(result.stdout)
+        assert refused["file"] == str(tmp_path / "missing.png")
+        assert refused["error"]["code"] == "media_fetch_failed"
+        assert counted["num_visual_tokens"] > 0
+
     def test_a_model_that_takes_no_pictures(self, run, tmp_path):
         (tmp_path / "config.json").write_text("{}")
         result = run("--model", tmp_path, tmp_path / "a.png")
-        assert result.exit_code == 2
-        assert "takes no pictures" in result.stderr
+        assert isinstance(result.exception, UnsupportedModelError)
+        assert "takes no pictures" in str(result.exception)
 
 
 @pytest.mark.timeout(10)

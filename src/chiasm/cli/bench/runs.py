@@ -19,7 +19,7 @@ from chiasm.bench.target import Target, parse_target
 from chiasm.bench.workload.bodies import Dialect
 from chiasm.bench.workload.trace import read_trace
 from chiasm.cli.bench.progress import CellProgress
-from chiasm.cli.printing import FAILURE, print_json
+from chiasm.cli.printing import FAILURE, print_json, say_error
 from chiasm.cli.process import leave_on_sigterm
 from chiasm.errors import EngineError, InvalidSettingError
 
@@ -68,7 +68,7 @@ class Runs:
             reports.append(tables.repeats_report(summaries))
         self._print({"runs": summaries, "intervals": intervals}, *reports)
         if count > 1 and not valid:
-            raise _no_intervals(summaries)
+            raise typer.Exit(say_error(_no_intervals(summaries)))
         self._judge(summaries)
 
     def replay(self, trace: Path, speed: float) -> None:

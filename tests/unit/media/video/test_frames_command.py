@@ -51,3 +51,12 @@ def test_what_is_no_video_is_refused_and_the_rest_goes_on(file, tmp_path):
     assert result.exit_code == 1
     assert "text.txt: refused, media_unsupported" in result.stderr
     assert "48 frames" in result.stdout
+
+
+def test_programs_find_refused_files_in_their_places(file, tmp_path):
+    other = tmp_path / "text.txt"
+    other.write_text("hello")
+    result = CliRunner().invoke(media, ["frames", str(other), str(file), "--json"])
+    refused, sampled = json.loads(result.stdout)
+    assert (refused["file"], refused["error"]["code"]) == (str(other), "media_unsupported")
+    assert sampled["num_frames"] == 48
