@@ -158,6 +158,17 @@ async def test_with_keys_the_page_loads_without_one_and_shows_nothing_before(pag
         assert "right" not in " ".join(page.requested)
 
 
+async def test_a_key_that_is_for_something_else_is_told_what_it_lacks(page):
+    settings = GatewaySettings(api_keys=("right",), admin_keys=("operator",))
+    async with Running(Fleet(say()), FakeIngest(), settings) as running:
+        await page.open(running.address + "/console")
+        await page.until("!document.getElementById('key-form').hidden")
+        for key, said in (("wrong", "does not take this key"), ("operator", "Use a key with the scope")):
+            await page.evaluate(f"document.getElementById('key').value = {key!r}")
+            await page.evaluate("document.querySelector('#key-form button').click()")
+            await page.until(f"document.getElementById('key-problem').textContent.includes({said!r})")
+
+
 async def test_nothing_is_clipped_and_text_can_be_read(page):
     checks = Path(__file__).with_name("console_checks.js").read_text()
     async with Running(Fleet(say()), FakeIngest(), GatewaySettings()) as running:

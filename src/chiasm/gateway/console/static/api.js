@@ -17,7 +17,7 @@ export async function call(path, options = {}) {
   const headers = { ...options.headers };
   if (key()) headers.Authorization = `Bearer ${key()}`;
   const response = await fetch(base + path, { ...options, headers, cache: "no-store" });
-  if (response.status === 401) throw new NeedsKey("This server wants another key");
+  if (response.status === 401) throw new NeedsKey(key() ? "The server does not take this key." : "The server wants a key.");
   if (response.status === 403) throw new NeedsKey(await reason(response));
   if (!response.ok) throw new Error(await reason(response));
   return response;

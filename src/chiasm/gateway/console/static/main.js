@@ -146,7 +146,7 @@ async function refresh() {
     if (error instanceof NeedsKey) {
       status("needs a key", "warn");
       if ($("key-form").hidden) $("key-form").hidden = false;
-      $("key-problem").textContent = key() ? "The server does not take this key." : "";
+      $("key-problem").textContent = key() ? error.message : "";
     } else status("no answer", "bad");
   }
 }
