@@ -12,14 +12,17 @@ BUILD_HINT = (
     "Install a C compiler (GCC 8 or newer) and Python's headers (Debian: apt install gcc python3-dev), and then Chiasm "
     "once more"
 )
+JPEG_HINT = "Install the header of libjpeg-turbo (Debian: apt install libjpeg-dev), and then Chiasm once more"
 
 
 @functools.cache
 def kernels() -> Kernels:
     """The loops in C where they were built, else Pillow and numpy, which take several times as long."""
     try:
-        from chiasm.media.kernels.native import NativeKernels
+        from chiasm.media.kernels.native import STREAMS_JPEG, NativeKernels
     except ImportError:
         logger.info("Pictures are prepared without compiled code. %s", BUILD_HINT)
         return PlainKernels()
+    if not STREAMS_JPEG:
+        logger.info("JPEG is decoded whole before it is resized. %s", JPEG_HINT)
     return NativeKernels()

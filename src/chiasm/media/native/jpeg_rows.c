@@ -8,6 +8,9 @@
 
 #if __has_include(<jpeglib.h>)
 #include <jpeglib.h>
+#endif
+
+#if defined(LIBJPEG_TURBO_VERSION_NUMBER) && LIBJPEG_TURBO_VERSION_NUMBER >= 2000000 /* not that of another libjpeg */
 
 /* Colours at the border of what is decoded are not those of the whole picture, as their neighbours are missing. That
  * concerns a pixel or two; this is the widest block of samples that belong together. */

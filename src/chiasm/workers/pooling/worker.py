@@ -88,13 +88,7 @@ class LocalPoolingWorker:
             answers=answer_ids(tokenizer, settings) if template else None,
         )
         decoder = PictureDecoder(media) if preparer else None
-        loop = PoolingLoop(
-            runner,
-            max_batch_tokens=settings.max_batch_tokens,
-            max_delay_s=settings.max_delay_s,
-            threads=threads,
-            is_crowded=decoder.is_crowding if decoder else (lambda: False),
-        )
+        loop = _loop(runner, settings, threads, decoder)
         info = WorkerInfo(
             model=name,
             family=model.model_type,
@@ -275,6 +269,18 @@ def picture_preparer(directory: Path, *, is_fast: bool = False) -> ImagePreparer
             hint="Save the model with its image processor: preprocessor_config.json is missing",
         )
     return ReducedPreparer(preparer) if is_fast else preparer
+
+
+def _loop(
+    runner: PoolingRunner, settings: PoolingSettings, threads: int, decoder: PictureDecoder | None
+) -> PoolingLoop:
+    return PoolingLoop(
+        runner,
+        max_batch_tokens=settings.max_batch_tokens,
+        max_delay_s=settings.max_delay_s,
+        threads=threads,
+        is_crowded=decoder.is_crowding if decoder else lambda: False,
+    )
 
 
 def _settle(ended: "asyncio.Future[None]", error: ChiasmError | None) -> None:
