@@ -1,5 +1,6 @@
 """`chiasm plan`: what to expect before anything is started."""
 
+import re
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -99,7 +100,7 @@ def _largest(preparer: "ImagePreparer | None", picture: str | None) -> "dict[str
     columns: dict[str, ImagePlan | None] = {"any picture": preparer.plan(_LARGE_SIDE_PX, _LARGE_SIDE_PX)}
     if picture:
         width, _, height = picture.partition("x")
-        if not (width.isdigit() and height.isdigit()):
+        if not re.fullmatch("[1-9][0-9]{0,4}x[1-9][0-9]{0,4}", picture):
             raise InvalidSettingError(f"'{picture}' is not a size", hint="As in 1024x768")
         columns[f"up to {picture}"] = preparer.plan(int(width), int(height))
     return columns

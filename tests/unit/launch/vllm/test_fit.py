@@ -5,8 +5,10 @@ import json
 import numpy as np
 import pytest
 from safetensors.numpy import save_file
+from typer.testing import CliRunner
 
-from chiasm.errors import EngineStartError
+from chiasm.cli.app import app
+from chiasm.errors import ChiasmError, EngineStartError, InvalidSettingError
 from chiasm.launch.vllm.fit import Question, fit, kv_bytes_per_token, kv_tokens
 from chiasm.launch.vllm.weights import Weights, weights_of
 from chiasm.media.prepare.base import ImagePlan
@@ -101,10 +103,6 @@ def test_weights_that_cannot_be_read_are_a_plain_error(tmp_path):
 
 
 def test_the_command_prints_both_columns_and_says_when_it_does_not_fit():
-    from typer.testing import CliRunner
-
-    from chiasm.cli.app import app
-
     arguments = ["plan", "fit", "--device-gib", "4", "--picture", "256x256"]
     shown = CliRunner().invoke(app, [*arguments, "--json"])
     assert shown.exit_code == 0, shown.output
@@ -118,3 +116,14 @@ def test_the_command_prints_both_columns_and_says_when_it_does_not_fit():
     assert "does not fit" in small.output
     wrong = CliRunner().invoke(app, [*arguments[:-1], "large"])
     assert wrong.exit_code != 0
+
+
+@pytest.mark.parametrize("size", ["0x0", "256x0", "256", "axb", "\u00b2x\u00b2", "1x2x3", "256x1000000"])
+def test_what_is_no_size_of_a_picture_is_a_wrong_setting(size):
+    shown = CliRunner().invoke(app, ["plan", "fit", "--picture", size])
+    assert isinstance(shown.exception, InvalidSettingError)
+    assert "is not a size" in str(shown.exception)
+
+
+def test_a_picture_of_a_shape_that_no_model_takes_is_told():
+    assert isinstance(CliRunner().invoke(app, ["plan", "fit", "--picture", "1x99999"]).exception, ChiasmError)
