@@ -81,8 +81,15 @@ def preloaded(settings: AdapterSettings) -> list[tuple[str, str]]:
     return [(name, str(written_path(folder, "adapters.preload").absolute())) for name, _, folder in pairs]
 
 
-def check_preloaded(settings: AdapterSettings) -> None:
-    """Look whether the adapters that are there from the start have a config that can be read. Raises `AdapterError`."""
+def check_folders(settings: AdapterSettings) -> None:
+    """Look at the allowed roots, and whether the adapters that are there from the start have a config that can be read.
+
+    Raises:
+        AdapterError: One has none, or lies outside of the allowed roots.
+        InvalidSettingError: A root cannot be one, which would end every later request for an adapter.
+    """
+    for text in settings.roots:
+        written_path(text, "adapters.roots")
     for name, directory in preloaded(settings):
         root, folder = allowed_folder(directory, settings)
         try:

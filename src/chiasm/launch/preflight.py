@@ -1,6 +1,6 @@
 """What can be known to be wrong before a model is loaded: nobody waits a minute for a typing error in a file's name."""
 
-from chiasm.adapters.files import check_preloaded
+from chiasm.adapters.files import check_folders
 from chiasm.errors import InvalidSettingError
 from chiasm.launch.processes.specs import specs_of
 from chiasm.observability.logs import LOGGER
@@ -36,7 +36,7 @@ def check_backend(settings: Settings) -> None:
             hint="Add --topology auto, or another with workers, or leave routing.costs out",
         )
     if _has_language_models(settings):
-        check_preloaded(settings.adapters)
+        check_folders(settings.adapters)
 
 
 def _has_language_models(settings: Settings) -> bool:

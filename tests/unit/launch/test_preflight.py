@@ -73,6 +73,11 @@ def test_an_adapter_that_is_not_there_is_named(tmp_path, no_engine):
         start_backend(wrong, unused)
 
 
+def test_a_root_of_adapters_that_cannot_be_one_is_found_before_one_is_asked_for(no_engine):
+    with pytest.raises(InvalidSettingError, match=r"adapters\.roots: ~no-such-user-here/x cannot be found"):
+        start_backend(settings('adapters.roots=["~no-such-user-here/x"]'), unused)
+
+
 def test_adapters_of_workers_elsewhere_need_not_lie_here(tmp_path):
     adapter = f'adapters.preload=["mine={tmp_path}"]'
     elsewhere = ("routing.topology=e-pd", "routing.prefills=0", 'routing.members=["http://10.0.0.5:9000"]')
