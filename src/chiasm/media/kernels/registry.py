@@ -12,7 +12,10 @@ BUILD_HINT = (
     "Install a C compiler (GCC 8 or newer) and Python's headers (Debian: apt install gcc python3-dev), and then Chiasm "
     "once more"
 )
-JPEG_HINT = "Install the header of libjpeg-turbo (Debian: apt install libjpeg-dev), and then Chiasm once more"
+JPEG_HINT = (
+    "Install the header of libjpeg-turbo (Debian: apt install libjpeg-dev), and then Chiasm once more; a header for "
+    "another version of libjpeg's interface than Pillow's, as Ubuntu has it, does not help"
+)
 
 
 @functools.cache
