@@ -26,20 +26,26 @@ from chiasm.settings import RoutingSettings
 from chiasm.simulator.cluster import Cluster, aggregated, disaggregated
 from chiasm.simulator.prompt import ON_OFFER
 from chiasm.simulator.run import simulate
-from chiasm.simulator.traffic import Traffic
+from chiasm.simulator.traffic import RequestClass, Traffic
 
 CANDIDATES = (4, 12, 32)
-GATEWAYS = (1, 8, 64)
+GATEWAYS = ((8, False), (64, False), (64, True))
+"""How many, and whether requests with pictures in common come to the same; one is among `CANDIDATES`, with 12."""
+NUM_CELLS = 10
+CELL_GATEWAYS = 7
 RATE_PER_WORKER = 3.0
+REPEATS_WITHIN_S = 1.0
+"""Pictures that come again are those of one of the requests that brought new ones in so long before."""
 
 Run = Callable[[], dict[str, Any]]
 """A simulation, not begun yet."""
 
 
-def simulated(cluster: Cluster, num_requests: int, what: dict[str, int], **options: Any) -> dict[str, Any]:
+def simulated(cluster: Cluster, num_requests: int, what: dict[str, Any], **options: Any) -> dict[str, Any]:
     """What requests wait for, and how many found what others had computed."""
     rate = RATE_PER_WORKER * len(cluster.workers)
-    traffic = Traffic(classes=CLASSES, rate_per_s=rate, num_requests=num_requests, seed=1)
+    classes = tuple(_repeating(one, rate) for one in CLASSES)
+    traffic = Traffic(classes=classes, rate_per_s=rate, num_requests=num_requests, seed=1)
     record = simulate(cluster, traffic, COSTS, **options).record
     half = record.ttft_s[len(record) // 2 :]  # the fleet was empty for the first
     return what | {
@@ -48,6 +54,11 @@ def simulated(cluster: Cluster, num_requests: int, what: dict[str, int], **optio
         "ttft_p99_ms": round(1e3 * float(np.percentile(half, 99)), 1),
         "covered_share": round(record.paths.get("covered", 0) / len(record), 3),
     }
+
+
+def _repeating(kind: RequestClass, rate_per_s: float) -> RequestClass:
+    num_new = rate_per_s / len(CLASSES) * (1.0 - kind.repeat_share) * REPEATS_WITHIN_S
+    return msgspec.structs.replace(kind, repeat_among=max(1, round(num_new)))
 
 
 def fleets(num_workers: int) -> list[Cluster]:
@@ -66,8 +77,20 @@ def by_candidates(num_workers: int, num_requests: int) -> Iterator[Run]:
 def by_gateways(num_workers: int, num_requests: int) -> Iterator[Run]:
     """How many gateways there are that know nothing of each other's requests."""
     for cluster in fleets(num_workers):
-        for count in GATEWAYS:
-            yield partial(simulated, cluster, num_requests, {"gateways": count}, num_gateways=count)
+        for count, together in GATEWAYS:
+            what = {"gateways": count, "keeps_together": together}
+            yield partial(simulated, cluster, num_requests, what, num_gateways=count, keeps_together=together)
+
+
+def in_a_cell(num_workers: int, num_requests: int) -> Iterator[Run]:
+    """One of the cells into which a fleet may be split, with its part of requests and a few gateways."""
+    for cluster in fleets(num_workers // NUM_CELLS):
+        what = {"gateways": CELL_GATEWAYS, "workers": num_workers // NUM_CELLS}
+        options = {"num_gateways": CELL_GATEWAYS, "keeps_together": True}
+        yield partial(simulated, cluster, num_requests // NUM_CELLS, what, **options)
+
+
+PARTS = {"candidates": by_candidates, "gateways": by_gateways, "cell": in_a_cell}
 
 
 def sizes(num_workers: int) -> dict[str, float]:
@@ -141,9 +164,14 @@ def main(arguments: list[str]) -> None:
     options = parser.parse_args(arguments)
     kept = _kept(options.output, options.workers, options.requests)
     head = {"benchmark": "scale", "machine": describe(), "workers": options.workers, "requests": options.requests}
-    found: dict[str, Any] = {"sizes": kept.get("sizes") or sizes(options.workers), "candidates": [], "gateways": []}
+    found: dict[str, Any] = {
+        "sizes": kept.get("sizes") or sizes(options.workers),
+        "candidates": [],
+        "gateways": [],
+        "cell": [],
+    }
     print(json.dumps(found["sizes"]), flush=True)
-    for name, runs in (("candidates", by_candidates), ("gateways", by_gateways)):
+    for name, runs in PARTS.items():
         known = kept.get(name, [])
         for number, run in enumerate(runs(options.workers, options.requests)):
             found[name].append(known[number] if number < len(known) else run())

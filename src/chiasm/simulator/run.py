@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
+from zlib import crc32
 
 import msgspec
 import simpy
@@ -73,6 +74,7 @@ def simulate(  # noqa: PLR0913 - all of them describe one simulation
     requests: Iterable[Request] | None = None,
     changes: Changes | None = None,
     num_gateways: int = 1,
+    keeps_together: bool = False,
     max_candidates: int | None = None,
     on_span: OnSpan | None = None,
     on_ended: OnEnded = lambda _: None,
@@ -87,6 +89,7 @@ def simulate(  # noqa: PLR0913 - all of them describe one simulation
         requests: Instead of those that `traffic` describes: a trace, in order of arrival.
         changes: In the fleet; None: it stays as it is.
         num_gateways: Requests come to so many in turn, each of which knows only what it has sent itself.
+        keeps_together: Those with a start in common come to the same gateway instead.
         max_candidates: As in the setting `routing.max_candidates`; None: its default.
         on_span: Told of every stage of every request.
         on_ended: Told now and then how many requests have ended.
@@ -108,7 +111,8 @@ def simulate(  # noqa: PLR0913 - all of them describe one simulation
     if changes.failures is not None:
         begin_failures(env, fronts[0], changes.failures)
     scaler = None if changes.scaling is None else _scaler(env, fronts[0], changes.scaling, cluster, calibration)
-    env.process(_arrive(env, fronts, requests_of(traffic) if requests is None else requests))
+    coming = requests_of(traffic) if requests is None else requests
+    env.process(_arrive(env, fronts, coming, keeps_together=keeps_together))
     with _rare_collections():
         env.pass_until(ledger.over)
     return _outcome(cluster, workers, ledger, scaler)
@@ -163,11 +167,12 @@ def _scaler(
     return scaler
 
 
-def _arrive(env: VirtualTime, fronts: Sequence[Front], requests: Iterable[Request]) -> Process:
+def _arrive(env: VirtualTime, fronts: Sequence[Front], requests: Iterable[Request], *, keeps_together: bool) -> Process:
     for number, request in enumerate(requests):
         if request.at_s > env.now:
             yield env.timeout(request.at_s - env.now)
-        env.begin(Journey(fronts[number % len(fronts)], request).run())
+        place = crc32(request.prefix.encode()) if keeps_together and request.prefix else number
+        env.begin(Journey(fronts[place % len(fronts)], request).run())
     fronts[0].ledger.close()
 
 

@@ -21,8 +21,7 @@ MAX_REQUESTS = 10_000_000
 
 Tokens = Annotated[int, Meta(ge=1, le=MAX_TOKENS)]
 
-_RECENT = 64
-"""Pictures that a request may bring again: the last so many new ones of its class."""
+MAX_RECENT = 1_000_000
 
 
 class RequestClass(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -34,6 +33,7 @@ class RequestClass(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         visual_tokens: Of each picture; goes with its pixels where they vary.
         text_tokens: Of the prompt besides its pictures.
         repeat_share: Probability that all pictures are those of an earlier request, so that caches may have them.
+        repeat_among: Such a request has those of one of the last so many that had new ones.
         pictures_first: Whether prompts begin with their pictures, so that a repeat finds keys and values cached too.
     """
 
@@ -47,6 +47,7 @@ class RequestClass(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     output_tokens: Tokens = 128
     output_spread: Spread = "constant"
     repeat_share: Annotated[float, Meta(ge=0, le=1)] = 0.0
+    repeat_among: Annotated[int, Meta(ge=1, le=MAX_RECENT)] = 64
     pictures_first: bool = True
 
 
@@ -122,7 +123,7 @@ class _Maker:
     def __init__(self, kind: RequestClass, seed: int) -> None:
         self._kind = kind
         self._random = Random(f"{seed}.{kind.name}")
-        self._recent: deque[tuple[Picture, ...]] = deque(maxlen=_RECENT)
+        self._recent: deque[tuple[Picture, ...]] = deque(maxlen=kind.repeat_among)
         self._num_new = 0
 
     def request(self, number: int, at_s: float) -> Request:

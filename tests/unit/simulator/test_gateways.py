@@ -30,6 +30,13 @@ def test_a_gateway_knows_only_what_it_has_sent_itself(num_gateways):
     assert list(ttft_s) == pytest.approx([1.5] * num_gateways + [0.5] * (6 - num_gateways))
 
 
+def test_requests_with_a_start_in_common_may_come_to_the_same_gateway():
+    together = simulate(
+        aggregated(1), TRAFFIC, COSTS, requests=same_picture(6), num_gateways=3, keeps_together=True
+    ).record.ttft_s
+    assert list(together) == pytest.approx([1.5] + [0.5] * 5)
+
+
 def test_deaths_are_for_one_gateway():
     changes = Changes(failures=Failures(mean_up_s=1.0))
     with pytest.raises(InvalidSettingError, match="one gateway"):

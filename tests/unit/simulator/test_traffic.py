@@ -44,6 +44,18 @@ def test_pictures_are_new_unless_repeats_are_asked_for():
     assert len(set(identities(0.5))) == pytest.approx(250, rel=0.15)
 
 
+@pytest.mark.parametrize("among", [1, 10])
+def test_repeats_are_of_the_last_so_many_that_were_new(among):
+    kind = RequestClass(num_images=1, repeat_share=0.5, repeat_among=among)
+    recent, oldest = [], 0
+    for one in requests_of(Traffic(classes=(kind,), num_requests=500)):
+        (picture,) = one.pictures
+        if picture.identity not in recent:
+            recent.append(picture.identity)
+        oldest = max(oldest, len(recent) - recent.index(picture.identity))
+    assert oldest == among
+
+
 def test_prompts_count_text_and_pictures():
     kind = RequestClass(num_images=3, visual_tokens=100, text_tokens=7)
     (request,) = requests_of(Traffic(classes=(kind,), num_requests=1))
