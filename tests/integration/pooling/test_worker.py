@@ -44,13 +44,13 @@ def gate(worker):
     door.entered = 0
     door.failures = 0
 
-    def guarded(inputs):
+    def guarded(inputs, **options):
         door.entered += 1
         assert door.wait(60)
         if door.failures:
             door.failures -= 1
             raise RuntimeError("told to fail")
-        return run(inputs)
+        return run(inputs, **options)
 
     runner.run = guarded
     yield door
