@@ -98,12 +98,11 @@ def simulate(  # noqa: PLR0913 - all of them describe one simulation
         InvalidSettingError: The fleet lacks a stage or what is to change, costs what is asked; or too many are open.
     """
     _check_stages(cluster, traffic)
-    env = VirtualTime()
+    env, changes = VirtualTime(), changes or Changes()
     cores = _cores(env, cluster, calibration)
     workers = _workers(env, cluster, calibration, cores)
     costs = known_costs(calibration, traffic.classes, cluster.workers)
     settings, ledger = _settings(cluster, policy, max_candidates), Ledger(env, cluster.name, on_ended)
-    changes = changes or Changes()
     if num_gateways > 1 and changes != Changes():
         raise InvalidSettingError("Deaths and scaling are simulated with one gateway only")
     parts = (env, settings, calibration, workers, costs, ledger, cores, on_span)
