@@ -141,9 +141,10 @@ def _print(found: "Profile", out: Path) -> None:
     console.print(table)
     console.print(f"Units: pixels of media, tokens elsewhere, answers side by side of step. Written to {out}")
     after, stall_s = found.calibration.after_prompt, found.calibration.stall_s
+    stall = f"Running answers stand still for {1e3 * stall_s:.1f} ms when a request comes, besides its prompt."
     console.print(
         f"After a prompt's first token: {1e3 * after.fixed_s:.2f} ms and {1e6 * after.per_unit_s:.2f} µs for each of "
-        f"its tokens. Running answers stand still for {1e3 * stall_s:.1f} ms when a request comes, besides its prompt."
+        f"its tokens. {stall if stall_s else 'That running answers stand still when a request comes was not seen.'}"
     )
     if "encode" not in found.fits:
         why = "The server's receipts do not say what encoding takes" if found.takes_pictures else _NO_PICTURES

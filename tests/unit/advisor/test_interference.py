@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from chiasm.advisor.profile.asking import Answered
-from chiasm.advisor.profile.interference import NUM_STEPS, InterferenceRuns, Seen
+from chiasm.advisor.profile.interference import FEWEST_STEPS, NUM_STEPS, InterferenceRuns, Seen
 from chiasm.observability.receipt import Attempt, Receipt, Route, Span
 
 MEDIA_S, ENCODE_S, PREFILL_S, STEP_S = 0.010, 0.020, 0.004, 0.00025
@@ -23,6 +23,7 @@ class Server:
         self._num_rounds = 0
         self._enough = asyncio.Event()
         self._num_decoding = self._num_pictures = self._num_beside = 0
+        self.asked_for = set()
 
     async def ask(self, text, *, num_output_tokens, picture=None):
         found = await self._asked(num_output_tokens, picture)
@@ -32,7 +33,8 @@ class Server:
         if picture is not None:
             return await self._picture()
         if num_output_tokens > 1:
-            return await self._answer()
+            self.asked_for.add(num_output_tokens)
+            return await self._answer(num_output_tokens)
         beside = self._num_pictures > 0
         return receipt({"prefill": PREFILL_S * (1 + self._slower["prefill"] * beside)}, waited_s=self._wait_s * beside)
 
@@ -53,11 +55,11 @@ class Server:
             }
         )
 
-    async def _answer(self):
+    async def _answer(self, num_steps):
         self._num_rounds += 1
         alone = self._num_rounds <= 2
         self._num_decoding += not alone
-        decode_s = STEP_S * (NUM_STEPS - 1)
+        decode_s = STEP_S * (num_steps - 1)
         if not alone:
             await self._enough.wait()
             beside_s = NUM_BESIDE * (ENCODE_S * (1 + self._slower["encode"]) if self._is_apart else
@@ -68,7 +70,7 @@ class Server:
                 slowed_s = between_s + decode_s * (1 + self._slower["step"] * min(beside_s / slowed_s, 1.0))
             decode_s = slowed_s
             self._num_decoding -= 1
-        return receipt({"prefill": PREFILL_S}, decode_s=decode_s, num_output_tokens=NUM_STEPS)
+        return receipt({"prefill": PREFILL_S}, decode_s=decode_s, num_output_tokens=num_steps)
 
 
 def receipt(stages, *, waited_s=0.0, decode_s=0.0, num_output_tokens=1):
@@ -103,6 +105,16 @@ async def test_apart_on_one_device_encoders_and_engines_do():
     assert found.step_by_encode == pytest.approx(0.6, rel=0.01)
     assert found.prefill_by_encoder == pytest.approx(0.3)
     assert found.media_by_engine == found.engine_by_media == 0.0
+
+
+@pytest.mark.parametrize(("step_s", "num_steps"), [(0.001, NUM_STEPS), (0.1, 200), (1.0, FEWEST_STEPS)])
+async def test_where_steps_are_slow_answers_have_fewer_and_tell_the_same(step_s, num_steps):
+    """Else an answer would not end before the client gives up."""
+    server = Server(is_apart=False, media=0.5, step=0.8)
+    runs = InterferenceRuns(server, lambda length: f"text of {length}")
+    await runs.run(step_s)
+    assert server.asked_for == {num_steps}
+    assert runs.seen.interference.engine_by_media == pytest.approx(0.8, rel=0.01)
 
 
 @pytest.mark.parametrize(("wait_s", "parts"), [(ENCODE_S / 2, 1), (ENCODE_S / 16, 8), (0.0, 64)])

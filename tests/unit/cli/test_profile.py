@@ -19,3 +19,12 @@ def test_why_a_file_is_of_texts_alone_is_said(monkeypatch, capsys, takes_picture
     found = Profile(calibration=Calibration(), fits={}, beside=Seen(rounds={}), takes_pictures=takes_pictures)
     _print(found, Path("costs.json"))
     assert f"{why}: the file is for traffic of texts alone." in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("stall_s", "said"), [(0.0, "was not seen"), (0.0042, "stand still for 4.2 ms")])
+def test_a_stall_that_was_not_seen_is_no_figure(monkeypatch, capsys, stall_s, said):
+    monkeypatch.setenv("COLUMNS", "300")
+    _print(Profile(calibration=Calibration(stall_s=stall_s), fits={}, beside=Seen(rounds={})), Path("costs.json"))
+    printed = capsys.readouterr().out
+    assert said in printed
+    assert "0.0 ms" not in printed

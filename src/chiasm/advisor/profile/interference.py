@@ -25,6 +25,9 @@ SIZE = (896, 672)
 NUM_ANSWERS = 2
 NUM_STEPS = 640
 """Long enough for several pictures beside them."""
+FEWEST_STEPS = 160
+ANSWER_S = 20.0
+"""Where steps are slow, answers have as many as take so long, but not fewer than `FEWEST_STEPS`."""
 MAX_PICTURES = 16
 NUM_TEXTS = 4
 _MEDIA = ("decode_media", "prepare")
@@ -93,6 +96,7 @@ class InterferenceRuns:
         self._random = random.Random(token_hex(8))  # noqa: S311 - moments within a picture
         self._rounds: dict[str, list[float]] = {}
         self._workers: set[str] = set()
+        self._num_steps = NUM_STEPS
 
     @property
     def seen(self) -> Seen:
@@ -102,8 +106,9 @@ class InterferenceRuns:
             num_workers=max(len(self._workers), 1),
         )
 
-    async def run(self) -> None:
-        """One round."""
+    async def run(self, usual_step_s: float = 0.0) -> None:
+        """One round; `usual_step_s` is about what a step of the server takes."""
+        self._num_steps = max(min(int(ANSWER_S / max(usual_step_s, 1e-9)), NUM_STEPS), FEWEST_STEPS)
         alone = await self._answers()
         step_s, until_first_s = _step_s(alone), max(one.ttft_s or 0.0 for one in alone)
         pictures = [await self._picture() for _ in range(2)]
@@ -131,7 +136,7 @@ class InterferenceRuns:
         between_s = sum(busy_s(one.spans, between) for one in beside)
         share = sum(busy_s(one.spans, ("encode",) if is_apart else _MEDIA) for one in beside) / decode_s
         if share >= _LEAST_SHARE and decode_s > between_s:
-            slower = (decode_s - between_s) / (NUM_STEPS - 1) / step_s - 1.0
+            slower = (decode_s - between_s) / (self._num_steps - 1) / step_s - 1.0
             self._note("step_by_encode" if is_apart else "engine_by_media", slower / min(share, 1.0))
 
     async def _texts_beside_a_picture(self, pictures: Sequence[Receipt], *, is_apart: bool) -> None:
@@ -151,7 +156,7 @@ class InterferenceRuns:
 
     async def _answers(self) -> list[Receipt]:
         texts = [self._fresh(8) for _ in range(NUM_ANSWERS)]
-        found = await asyncio.gather(*(self._asking.ask(text, num_output_tokens=NUM_STEPS) for text in texts))
+        found = await asyncio.gather(*(self._asking.ask(text, num_output_tokens=self._num_steps) for text in texts))
         return [one.receipt for one in found]
 
     async def _answers_beside_pictures(self, until_first_s: float) -> tuple[list[Receipt], list[Receipt]]:

@@ -166,7 +166,7 @@ class Runs:
         self._on_run("Interference", self._num_done, self._num_all)
         await self.stalls.run()
         if self.takes_pictures:
-            await self._interference.run()
+            await self._interference.run(max((step_s for _, _, step_s in self.steps.points), default=0.0))
         self._num_done += 1
 
     async def _ask(self, what: str, text: str, num_output_tokens: int, made: bytes | None = None) -> Answered:
