@@ -144,6 +144,20 @@ def test_what_tokens_cost_on_their_way_counts_against_the_cores():
     assert heavy > 1.2 * light
 
 
+def test_steps_take_longer_beside_an_encoder_of_the_same_host_and_no_other():
+    beside = shared(64, step_by_encode=0.5)
+    usual, slower, elsewhere = (
+        simulate(cluster, TRAFFIC, costs).record.tpot_s.mean()
+        for cluster, costs in (
+            (on_one_host(disaggregated(1, 1)), shared(64)),
+            (on_one_host(disaggregated(1, 1)), beside),
+            (disaggregated(1, 1), beside),
+        )
+    )
+    assert usual * 1.02 < slower < usual * 1.6
+    assert elsewhere == pytest.approx(usual)
+
+
 def test_workers_are_busy_for_as_long_as_their_work_takes_on_the_cores_it_gets():
     apart = simulate(disaggregated(1, 1), TRAFFIC, COSTS)
     narrow = simulate(on_one_host(disaggregated(1, 1)), TRAFFIC, shared(0.5))
