@@ -47,9 +47,10 @@ class RequestLimits:
         return max(0.001, self._started_s + self._timeout_s - self._loop.time())
 
     def shorten(self, timeout_s: float) -> None:
-        """Count the deadline from the same start, `timeout_s` after it."""
+        """Count the deadline from the same start, `timeout_s` after it. One that is interrupted stops all the same."""
         self._timeout_s = timeout_s
-        self._stop_at(self._started_s + timeout_s)
+        if self._interruption is None:
+            self._stop_at(self._started_s + timeout_s)
 
     def interrupt(self, error: ChiasmError) -> None:
         """Stop the request with `error`, unless something else has stopped it already."""

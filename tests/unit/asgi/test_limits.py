@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from chiasm.asgi.limits import RequestLimits, read_body
+from chiasm.asgi.limits import ON_DISCONNECT, RequestLimits, read_body
 from chiasm.errors import (
     BodyTimeoutError,
     DeadlineExceededError,
@@ -89,6 +89,23 @@ async def test_the_first_reason_counts():
             lambda: limits.interrupt(RequestCancelledError("late")),
             lambda: limits.watch(receiver(GONE), {}),
         )
+
+
+async def test_a_client_that_has_left_before_a_shorter_deadline_is_read_interrupts_at_once():
+    limits = RequestLimits(60)
+    with pytest.raises(RequestCancelledError):
+        async with asyncio.timeout(10):
+            await within(
+                limits,
+                lambda: limits.watch(receiver(), {"extensions": {ON_DISCONNECT: leave}}),
+                lambda: limits.shorten(30),
+            )
+
+
+def leave(callback):
+    """What a connection does whose client has left: it says so at once."""
+    if callback is not None:
+        callback()
 
 
 async def test_reasons_after_the_deadline_change_nothing():
