@@ -1,6 +1,7 @@
 """What servers leave that are killed with those that would have tidied up: a small program stands in for them."""
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -125,6 +126,14 @@ def test_what_a_killed_owner_left_goes_with_the_next_start(tmp_path):
     scratch = Scratch(parent)
     assert not segment.exists()
     assert not Path(folder).exists()
+    scratch.close()
+
+
+def test_a_folder_that_the_system_has_tidied_away_keeps_no_server_from_starting_or_ending(tmp_path):
+    scratch = Scratch(tmp_path / "scratch")
+    shutil.rmtree(tmp_path / "scratch")
+    assert scratch.renewed("v").is_dir()
+    shutil.rmtree(tmp_path / "scratch")
     scratch.close()
 
 

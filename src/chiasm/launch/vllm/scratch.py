@@ -42,12 +42,13 @@ class Scratch:
         folder = self._owned.path / server
         release(folder)
         shutil.rmtree(folder, ignore_errors=True)
-        folder.mkdir(mode=0o700)
+        folder.mkdir(mode=0o700, parents=True)  # the system may have tidied up its temporary folder
         return folder
 
     def close(self) -> None:
         """Remove the folder, and the memory of servers in it that have ended."""
-        _release_all(self._owned.path)
+        with suppress(OSError):
+            _release_all(self._owned.path)
         self._owned.close()
 
 
