@@ -34,7 +34,7 @@ class WorkerConnection:
     (benchmarks/micro/worker_wire.py).
 
     Attributes:
-        name: What errors call the worker; its address is nobody's business.
+        name: What follows "worker" in errors; its address is nobody's business.
     """
 
     def __init__(self, address: str, token: str | None, headers: Mapping[str, str] | None = None) -> None:
@@ -45,7 +45,7 @@ class WorkerConnection:
         self._channels: set[Channel] = set()
         self._num_connecting = 0
         self._is_closed = False
-        self.name = "worker"
+        self.name = "that is to join"
 
     def post(self, request: WireRequest, timeout_s: float) -> "_Call":
         """Call the worker; leaving the block before the answer was read closes the connection, which cancels there.
@@ -108,6 +108,8 @@ class WorkerConnection:
             return DeadlineExceededError(
                 f"Worker {self.name} did not finish in time", hint="Raise timeout_s or send less."
             )
+        if isinstance(error, ConnectionRefusedError | FileNotFoundError):
+            return EngineDeadError(f"Worker {self.name} cannot be reached", hint="See whether it runs")
         return EngineDeadError(f"The connection to worker {self.name} was lost", hint="Send the request again")
 
     def _pooled(self, now_s: float) -> Channel | None:

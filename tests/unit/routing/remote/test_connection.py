@@ -2,7 +2,8 @@
 
 import pytest
 
-from chiasm.errors import InvalidSettingError
+from chiasm.errors import EngineDeadError, InvalidSettingError
+from chiasm.routing.remote import RemoteWorker
 from chiasm.routing.remote.connection import WorkerConnection
 
 
@@ -28,3 +29,9 @@ async def test_a_token_that_would_be_more_than_one(token):
 )
 async def test_every_request_names_its_host(address, host):
     assert b"\r\nHost: " + host + b"\r\n" in WorkerConnection(address, "t")._headers
+
+
+async def test_who_is_not_there_is_not_called_a_lost_connection(tmp_path):
+    with pytest.raises(EngineDeadError) as caught:
+        await RemoteWorker.connect(f"unix:{tmp_path}/nobody.sock")
+    assert caught.value.message == "Worker that is to join cannot be reached"
