@@ -27,6 +27,8 @@ from chiasm.sharing.link import Link
 logger = logging.getLogger(__name__)
 _JOIN_TIMEOUT_S = 120.0
 _LOOK_INTERVAL_S = 0.02
+_FIRST_WORD_S = 2.0
+_WORD_INTERVAL_S = 15.0
 
 Keep = Callable[[Members, Fleet], Coroutine[None, None, None]]
 
@@ -137,21 +139,31 @@ class WorkerFleet:
                 group.create_task(members.keep_registered(self._watched))
 
     async def _until_complete(self, router: Router, members: Members, keeping: "asyncio.Task[None]") -> None:
+        loop = asyncio.get_running_loop()
+        say_at_s = loop.time() + _FIRST_WORD_S
         try:
             async with asyncio.timeout(_JOIN_TIMEOUT_S):
-                while self._missing(router):
+                while missing := self._missing(router):
                     if keeping.done():
                         keeping.result()
+                    if loop.time() >= say_at_s:
+                        say_at_s += _WORD_INTERVAL_S
+                        there = self._states(router, members)
+                        logger.info("Not listening yet: there is no %s: %s", ", ".join(missing), there)
                     await asyncio.sleep(_LOOK_INTERVAL_S)
         except TimeoutError:
-            states = [f"{one.name} is {one.state}" for one in router.fleet.members]
-            refused = [(name or address, members.refusal(address)) for name, address in self._crew.listed]
-            states += [f"{name} did not join ({why})" for name, why in refused if why]
             raise EngineStartError(
                 f"No complete set of workers after {_JOIN_TIMEOUT_S:.0f} s, there is no "
-                f"{', '.join(self._missing(router))}: {', '.join(states) or 'none has joined'}",
+                f"{', '.join(self._missing(router))}: {self._states(router, members)}",
                 hint="Each stage (encode, prefill, decode) needs a worker; start those that are missing",
             ) from None
+
+    def _states(self, router: Router, members: Members) -> str:
+        """How far those are that have joined, and why others have not."""
+        states = [f"{one.name} is {one.state}" for one in router.fleet.members]
+        refused = [(name or address, members.refusal(address)) for name, address in self._crew.listed]
+        states += [f"{name} did not join ({why})" for name, why in refused if why]
+        return ", ".join(states) or "none has joined"
 
     def _missing(self, router: Router) -> list[str]:
         """Stages that nobody is ready for, and processes of ours that are not ready."""

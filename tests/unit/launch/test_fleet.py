@@ -10,6 +10,7 @@ from chiasm.launch import fleet
 from chiasm.launch.crew import EmbeddedCrew
 from chiasm.launch.fleet import WorkerFleet
 from chiasm.settings import RoutingSettings, Settings
+from tests.conditions import until
 
 
 @pytest.mark.parametrize(
@@ -41,3 +42,14 @@ async def test_the_end_of_looking_after_workers_is_not_silent(caplog):
         await asyncio.wait([task])
         await asyncio.sleep(0)
         assert len([one for one in caplog.records if one.levelno == logging.CRITICAL]) == expected
+
+
+async def test_a_server_says_what_it_waits_for_before_it_listens(tmp_path, monkeypatch, caplog):
+    monkeypatch.setattr(fleet, "_FIRST_WORD_S", 0.0)
+    caplog.set_level(logging.INFO)
+    routing = RoutingSettings(topology="e-pd", encoders=0, prefills=0, directory=str(tmp_path))
+    backend = WorkerFleet(Settings(routing=routing), lambda what, share: None)
+    opening = asyncio.create_task(backend.opened().__aenter__())
+    await until(lambda: "Not listening yet: there is no decode, encode, prefill: none has joined" in caplog.text)
+    opening.cancel()
+    await asyncio.wait([opening])
