@@ -1,11 +1,12 @@
 """Workers that join a fleet by address or by registering in a folder, and leave it again."""
 
 import asyncio
+import socket
 from contextlib import asynccontextmanager
 
 import pytest
 
-from chiasm.errors import ChiasmError, EngineStartError
+from chiasm.errors import ChiasmError, EngineDeadError, EngineStartError
 from chiasm.launch.crew import remote_connect
 from chiasm.launch.members import Members
 from chiasm.launch.server import bind_unix, serve_app
@@ -107,6 +108,36 @@ async def test_who_registers_joins_and_who_is_gone_leaves(fleet, members, tmp_pa
         await until(lambda: names(fleet) == ["one"])
     watching.cancel()
     await asyncio.wait([watching])
+
+
+async def test_who_was_killed_leaves_although_its_socket_stays_and_who_only_is_silent_stays(
+    fleet, tmp_path, monkeypatch
+):
+    monkeypatch.setattr("chiasm.launch.members._RETRY_INTERVAL_S", 0.01)
+    dead = set()
+
+    async def connect(name, address):
+        if name in dead:
+            raise EngineDeadError("Nobody answers")
+        return [(name, FakeWorker())]
+
+    members = Members(fleet, connect)
+    with socket.socket(socket.AF_UNIX) as left, socket.socket(socket.AF_UNIX) as silent:
+        left.bind(str(tmp_path / "left.sock"))
+        silent.bind(str(tmp_path / "silent.sock"))
+        silent.listen()
+        watching = asyncio.create_task(members.keep_registered(tmp_path))
+        await until(lambda: names(fleet) == ["left", "silent"])
+        dead.add("left")
+        for member in fleet.members:
+            fleet.failed(member, "no answer")
+        monkeypatch.setattr("chiasm.launch.sick.SICK_S", 0.02)
+        await until(lambda: names(fleet) == ["silent"])
+        monkeypatch.setattr("chiasm.launch.sick.SICK_S", 30.0)
+        dead.clear()
+        await until(lambda: names(fleet) == ["silent", "left"])  # as after a new start
+        watching.cancel()
+        await asyncio.wait([watching])
 
 
 async def test_what_is_remembered_of_workers_that_never_joined_is_bounded(members, tmp_path):

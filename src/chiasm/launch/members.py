@@ -2,13 +2,15 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
 
+from chiasm.connectors.shm.arena import remove_leftovers
 from chiasm.errors import ChiasmError
-from chiasm.launch.processes.folder import host_id, registered
+from chiasm.launch.processes.folder import host_id, is_listening, registered
 from chiasm.launch.sick import Sick
 from chiasm.protocol.worker import Worker
 from chiasm.routing.fleet import Fleet
@@ -83,11 +85,14 @@ class Members:
             await asyncio.sleep(_RETRY_INTERVAL_S)
 
     async def keep_registered(self, folder: Path) -> None:
-        """Take in whoever registers in a folder, and let go of whose socket has gone from it."""
+        """Take in whoever registers in a folder, and let go of who has gone from it, or was killed."""
         joined: dict[str, str] = {}
+        sick = Sick()
         while True:
             there = registered(folder)
-            for name in [name for name, address in joined.items() if address != there.get(name)]:
+            gone = [name for name, address in joined.items() if address != there.get(name)]
+            gone += [name for name in self._killed(joined, sick) if name not in gone]
+            for name in gone:
                 del joined[name]
                 self._first_hand.pop(name, None)
                 await self.leave(name)
@@ -139,6 +144,25 @@ class Members:
         members = [self._fleet.find(one) for one in self.behind(name)]
         return all(one is None or one.state == "down" for one in members)
 
+    def _killed(self, joined: Mapping[str, str], sick: Sick) -> list[str]:
+        """Those that have not been at work for long, and at whose sockets, which they left, nobody listens.
+
+        What they offered in shared memory is removed: then nothing is left of what they held.
+        """
+        idle = [name for name in joined if not self._is_at_work(name)]
+        overdue = sick.of(idle, asyncio.get_running_loop().time())
+        killed = [name for name in overdue if _is_left_behind(joined[name])]
+        for name in killed:
+            logger.warning("Worker '%s' is taken off: nobody listens at the socket that it left", name)
+        if killed:
+            with suppress(OSError):
+                remove_leftovers()
+        return killed
+
+    def _is_at_work(self, name: str) -> bool:
+        members = [self._fleet.find(one) for one in self.behind(name)]
+        return any(one is not None and one.state == "ready" for one in members)
+
     async def _is_in(self, name: str | None, address: str) -> bool:
         """Whether a worker that this gateway was told of at first hand belongs to the fleet, after a try at most."""
         for known, its_address in self._hearsay.items():
@@ -166,3 +190,10 @@ class Members:
         if is_first_hand:
             self._first_hand[name or joined[0]] = address
         return True
+
+
+def _is_left_behind(address: str) -> bool:
+    try:
+        return not is_listening(address.removeprefix("unix:"))
+    except OSError:  # it has just gone, or another process takes the path
+        return False

@@ -15,6 +15,7 @@ from starlette.types import ASGIApp
 from chiasm.asgi.admission import Admission
 from chiasm.asgi.http.connection import Connection
 from chiasm.errors import EngineError, InvalidSettingError
+from chiasm.launch.processes.folder import is_listening
 from chiasm.observability.logs import LOGGER
 
 _BACKLOG = 2048
@@ -86,7 +87,7 @@ def clear_unix(path: str) -> None:
         InvalidSettingError: Somebody listens there, or something else is there.
     """
     place = Path(path)
-    if place.is_socket() and not _is_listening(path):
+    if place.is_socket() and not is_listening(path):
         place.unlink()
     elif place.is_symlink() or place.exists():
         raise InvalidSettingError(f"Cannot listen on {path}: it is taken", hint="Choose another path")
@@ -103,7 +104,7 @@ def bind_unix(path: str) -> socket.socket:
     listener = _LockedSocket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         listener.lock(path)
-        if Path(path).is_socket() and not _is_listening(path):
+        if Path(path).is_socket() and not is_listening(path):
             Path(path).unlink()
         listener.bind(path)
         Path(path).chmod(0o600)  # nobody can connect before `listen`
@@ -136,15 +137,6 @@ class _LockedSocket(socket.socket):
         super().close()
         if self._lock is not None:
             self._lock.close()
-
-
-def _is_listening(path: str) -> bool:
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
-        try:
-            probe.connect(path)
-        except ConnectionRefusedError:
-            return False
-    return True
 
 
 def address_of(listener: socket.socket) -> str:

@@ -58,3 +58,16 @@ def host_id() -> str:
 def registered(folder: Path) -> dict[str, str]:
     """Names and addresses of the workers whose sockets are in the folder; some may be dead."""
     return {path.name.removesuffix(SUFFIX): f"unix:{path}" for path in sorted(folder.glob(f"*{SUFFIX}"))}
+
+
+def is_listening(path: str) -> bool:
+    """Whether a process takes connections at a Unix socket. Does not wait; raises `OSError` where there is none."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.setblocking(False)
+        try:
+            probe.connect(path)
+        except ConnectionRefusedError:
+            return False
+        except BlockingIOError:  # it has more callers than it answers
+            return True
+    return True
