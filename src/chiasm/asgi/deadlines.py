@@ -52,8 +52,8 @@ class Deadlines:
                 break
             due.append(request)
         for request in due:
-            del self._due_s[request]
-            request.expire()
+            if self._due_s.pop(request, None) is not None:  # what another one's end has not taken out
+                request.expire()
 
 
 class _Lines(threading.local):

@@ -97,3 +97,21 @@ def test_each_loop_has_its_own():
         return deadlines_after(1.0, loop)
 
     assert asyncio.run(mine()) is not asyncio.run(mine())
+
+
+async def test_one_that_another_takes_out_as_it_expires_does_not_expire():
+    loop = CountingLoop()
+    deadlines = Deadlines(loop)
+    taken_out = Noted(loop)
+
+    class Taking(Noted):
+        def expire(self):
+            super().expire()
+            deadlines.discard(taken_out)
+
+    first, last = Taking(loop), Noted(loop)
+    for request in (first, taken_out, last):
+        deadlines.add(request, 10.0)
+    loop.run_until(11.0)
+    assert first.expired_s == last.expired_s == 10.0
+    assert taken_out.expired_s is None
