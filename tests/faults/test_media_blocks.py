@@ -13,7 +13,7 @@ from chiasm.errors import EngineError, MediaDecodeError
 from chiasm.media import MediaSettings, PictureDecoder
 from chiasm.media.isolation import pool as pool_module
 from chiasm.media.isolation.blocks import BLOCK_BYTES, NUM_BLOCKS
-from tests.faults.test_media_isolation import ITEM, SHORT_S, TAKEN, program
+from tests.faults.test_media_isolation import ITEM, READS_ON, SHORT_S, TAKEN, program
 from tests.unit.media.preparers import Fails, Gate, HandsThrough, Killed, Large, Leaves, Sleeps, WritesThen
 
 
@@ -177,7 +177,7 @@ def done(offset, dtype="|u1"):
     "said", [(1,), (BLOCK_BYTES,), (2**40,), (0, "<b8"), (0, "|f1"), (None, "<u3"), (0, "|O8"), (0, "|u1\n")]
 )
 async def test_places_outside_of_the_block_and_unknown_types_are_no_reply(start, monkeypatch, said):
-    steps = [f"s.sendall({TAKEN!r})", f"s.sendall({done(*said)!r})", "s.recv(9999)", "s.recv(9999)"]
+    steps = [f"s.sendall({TAKEN!r})", f"s.sendall({done(*said)!r})", READS_ON]
     monkeypatch.setattr(pool_module, "_PROGRAM", program(*steps))
     decoder = start()
     with pytest.raises(MediaDecodeError, match="gave no usable reply"):
